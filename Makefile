@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# A short front for meson. `make demo` and `make test` install what they need (Debian packages; scripts/bootstrap.sh).
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+SUITES ?=
+ASAN_SUITES ?= unit fuzz
+FUZZ_SECONDS ?= 60
+
+.PHONY: all demo test install bench abuse asan fuzz lint clean
+
+all:
+	@scripts/bootstrap.sh build
+	@test -f $(BUILD)/build.ninja || meson setup --prefix=$(PREFIX) $(BUILD)
+	@ninja -C $(BUILD)
+
+demo: all
+	@scripts/demo.sh $(BUILD)/cloche
+
+# SUITES="unit integration" chooses; without it everything runs.
+test:
+	@scripts/bootstrap.sh test
+	@$(MAKE) --no-print-directory all
+	@tests/run.py --build $(BUILD) $(SUITES)
+
+abuse:
+	@$(MAKE) --no-print-directory test SUITES=abuse
+
+install: all
+	@meson configure $(BUILD) --prefix=$(PREFIX)
+	@ninja -C $(BUILD)
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
+
+bench:
+	@scripts/bootstrap.sh bench
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 tests/bench/start.py --cloche $(BUILD)/cloche
+
+asan:
+	@scripts/bootstrap.sh test
+	@test -f build-asan/build.ninja || meson setup --buildtype=debug -Db_sanitize=address,undefined build-asan
+	@ninja -C build-asan
+	@tests/run.py --build build-asan $(ASAN_SUITES)
+
+fuzz:
+	@scripts/bootstrap.sh test
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh
+
+lint:
+	@scripts/lint.sh
+
+clean:
+	rm -rf $(BUILD) build-asan build-fuzz

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what a target of the Makefile needs: scripts/bootstrap.sh build|test|bench
+# Does nothing, and asks for no rights, when all of it is there. The only list of packages in this repository.
+set -euo pipefail
+
+# A word is a Debian package; "command=package" is satisfied by the command, wherever it came from.
+build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev scdoc
+	python3'
+test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
+	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
+	java=default-jre-headless python3-numpy python3-venv python3-pip perl sqlite3 shellcheck'
+bench='crun runc runsc docker=docker.io hyperfine'
+# Without these the tests that want them are skipped, and say so: other releases have other names for them.
+optional='linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io hyperfine'
+
+case ${1:-} in
+build) want=$build ;;
+test) want="$build $test" ;;
+bench) want="$build $test $bench" ;;
+*) echo "usage: $0 build|test|bench" >&2; exit 2 ;;
+esac
+
+if ! command -v apt-get >/dev/null; then
+	echo "bootstrap: no apt-get on this system; make sure these are installed (Debian's names):" $want >&2
+	exit 0
+fi
+
+here=" $(dpkg-query -W -f '${db:Status-Abbrev}|${Package}\n' | sed -n 's/^.i |//p' | tr '\n' ' ')"
+packaged() { apt-cache show "$1" >/dev/null 2>&1; }
+optional() { case " $optional " in *" $1 "*) ;; *) false ;; esac; }
+lists=$(find /var/lib/apt/lists -name '*Packages*' -print -quit 2>/dev/null)
+missing=
+for word in $want; do
+	package=${word#*=}
+	case $word in *=*) command -v "${word%%=*}" >/dev/null && continue ;; esac
+	case $here in *" $package "*) continue ;; esac
+	if [ -n "$lists" ] && optional "$package" && ! packaged "$package"; then
+		continue
+	fi
+	missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+	if ! command -v sudo >/dev/null; then
+		echo "bootstrap: not installed:$missing" >&2
+		echo "bootstrap: run as root: apt-get install --no-install-recommends$missing" >&2
+		exit 1
+	fi
+	as_root=sudo
+fi
+apt() { # the timeout: another apt-get may be at work
+	$as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -qq -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
+}
+
+echo "bootstrap: installing$missing"
+apt update || echo "bootstrap: the package lists could not be renewed; trying with those that are here" >&2
+install=
+for package in $missing; do
+	if optional "$package" && ! packaged "$package"; then
+		echo "bootstrap: $package is not packaged here; going on without it" >&2
+	else
+		install="$install $package"
+	fi
+done
+[ -n "$install" ] || exit 0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! apt install -y --no-install-recommends $install >"$log" 2>&1; then
+	cat "$log" >&2
+	exit 1
+fi

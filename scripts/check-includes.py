@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Includes point down only. Reads every .c and .h below src/ and complains about an include that the table does not
+allow, one that escapes its folder by "..", and a .c file whose first include is not its own header.
+
+    scripts/check-includes.py [DIRECTORY]     default: src beside this script's folder
+"""
+import re
+import sys
+from pathlib import Path
+
+# folder: the folders it may include from, besides its own. A new folder needs a row.
+BELOW_RUNTIME = {"base", "sandbox"}
+RUNTIMES = BELOW_RUNTIME | {"init", "image", "network", "native", "runtime"}
+SERVICES = RUNTIMES | {"spawner", "pool", "store"}
+ALLOWED = {
+    "base": set(),
+    "sandbox": {"base"},
+    "init": BELOW_RUNTIME,
+    "image": BELOW_RUNTIME,
+    "network": BELOW_RUNTIME,
+    "native": BELOW_RUNTIME | {"init", "image", "network"},
+    "runtime": RUNTIMES,
+    "spawner": RUNTIMES,
+    "pool": RUNTIMES | {"spawner"},
+    "store": BELOW_RUNTIME,
+    "service": SERVICES,
+    "api": SERVICES | {"service"},
+    "agent": SERVICES,
+    "job": SERVICES | {"agent"},
+    "cli": SERVICES,
+}
+PUBLIC = "cloche"  # <cloche/cloche.h>: not from base
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
+
+
+def check(src):
+    """All complaints about the tree, as "file:line: text"."""
+    complaints = []
+    for path in sorted([*src.rglob("*.c"), *src.rglob("*.h")]):
+        folder = path.relative_to(src).parts[0]
+        text = path.read_text(encoding="utf-8")
+        if folder not in ALLOWED:
+            complaints.append(f"{path}:1: folder {folder}/ has no row in the table of check-includes.py")
+            continue
+        for n, m in enumerate(INCLUDE.finditer(text)):
+            line = text.count("\n", 0, m.start(2)) + 1
+            quoted, name = m[1] == '"', m[2]
+            own = path.with_suffix(".h")
+            if n == 0 and path.suffix == ".c" and own.exists() and Path(name).name != own.name:
+                complaints.append(f"{path}:{line}: its own header {own.name} comes first")
+            if ".." in Path(name).parts:
+                complaints.append(f"{path}:{line}: {name}: no \"..\" in an include")
+            elif not quoted and Path(name).parts[0] == PUBLIC and folder == "base":
+                complaints.append(f"{path}:{line}: base knows nothing of the public header")
+            elif quoted and len(Path(name).parts) > 1:
+                target = Path(name).parts[0]
+                if target not in ALLOWED and target != PUBLIC:
+                    complaints.append(f"{path}:{line}: {name}: no such folder in the table")
+                elif target not in ALLOWED[folder] | {folder, PUBLIC}:
+                    complaints.append(f"{path}:{line}: {folder}/ may not include {name}")
+    return complaints
+
+
+if __name__ == "__main__":
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "src"
+    found = check(source)
+    print("\n".join(found), end="\n" if found else "")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cli.h - the command line: a table of verbs, one file per verb, nothing decided while parsing.
+ *
+ * Only programs print; everything below returns errors. Exit status: CONTRACT "Ends"; 2 for usage.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "sandbox/places.h"
+#include "sandbox/spec.h"
+
+enum { EXIT_USAGE = 2, EXIT_CLOCHE = 125 };
+
+struct verb {
+	const char *name;
+	const char *synopsis;
+	const char *help;	/* one line */
+	int (*run)(const struct verb *verb, int argc, char **argv); /* argv[0] is the verb */
+	bool takes_options;	/* the option table applies */
+};
+
+/* An option of the command line alone; run-like verbs only. */
+struct cli_option {
+	const char *name;
+	char letter;
+	const char *placeholder; /* NULL: takes no value */
+	const char *help;
+};
+
+extern const struct verb verbs[];
+extern const size_t verb_count;
+extern const struct cli_option cli_options[];
+extern const size_t cli_option_count;
+
+int verb_run(const struct verb *verb, int argc, char **argv);
+int verb_language(const struct verb *verb, int argc, char **argv);
+int verb_doctor(const struct verb *verb, int argc, char **argv);
+int verb_config(const struct verb *verb, int argc, char **argv);
+int verb_help(const struct verb *verb, int argc, char **argv);
+int verb_version(const struct verb *verb, int argc, char **argv);
+int verb_reference(const struct verb *verb, int argc, char **argv);
+
+/* help.c: to stdout (--help) or stderr (wrong usage). */
+void print_usage(FILE *out);
+void print_verb_help(FILE *out, const struct verb *verb);
+
+/* "cloche: text" on stderr, control characters escaped. Returns status. */
+int fail(int status, const struct err *e);
+
+/*
+ * settings.c: where a setting's value comes from. Lowest first: the documented default, the operator's
+ * file, the user's file, CLOCHE_NAME, the flag; and above all the operator's policy, which a value may
+ * not exceed.
+ */
+struct settings {
+	enum origin origins[64];	/* by option row */
+	char *uid_range;		/* or NULL: the built-in block */
+	json_t *policy;			/* maxima by option name, or NULL */
+	json_t *volume_roots;		/* array of folders volumes must lie below, or NULL */
+	bool has_file;
+};
+int settings_load(struct settings *settings, const struct places *places, struct spec *s, struct err *e)
+	must_check;
+/* Values nobody chose are lowered to the policy's maximum; chosen ones above it are an error. */
+int settings_apply_policy(struct settings *settings, struct spec *s, struct err *e) must_check;
+void settings_done(struct settings *settings);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* help.c - --help, the manual page's source and the completion: all from the same tables. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "native/stream.h"
+
+int fail(int status, const struct err *e)
+{
+	char shown[4 * sizeof e->text];
+	size_t size;
+
+	terminal_escape(e->text, strlen(e->text), true, shown, &size);
+	fprintf(stderr, "cloche: %.*s\n", (int)size, shown);
+	return status;
+}
+
+void print_usage(FILE *out)
+{
+	fprintf(out, "cloche runs code nobody has read in a sandbox that is new, strict and thrown away.\n\n"
+		     "usage: cloche VERB [ARGUMENT...]\n\n");
+	for (size_t i = 0; i < verb_count; i++)
+		if (verbs[i].run != verb_reference)
+			fprintf(out, "  %-8s %s\n", verbs[i].name, verbs[i].help);
+	fprintf(out, "\n`cloche help VERB` explains one. `cloche --version` prints the version.\n");
+}
+
+static void print_option(FILE *out, char letter, const char *name, const char *placeholder,
+			 const char *default_text, const char *help)
+{
+	char left[64];
+	int n = 0;
+
+	if (letter)
+		n = snprintf(left, sizeof left, "-%c%s", letter, *name ? ", " : "");
+	else
+		n = snprintf(left, sizeof left, "    ");
+	if (*name)
+		n += snprintf(left + n, sizeof left - (size_t)n, "--%s", name);
+	if (placeholder)
+		snprintf(left + n, sizeof left - (size_t)n, " %s", placeholder);
+	fprintf(out, "  %-34s %s", left, help);
+	if (default_text && strcmp(default_text, "false") != 0)
+		fprintf(out, " [%s]", default_text);
+	fputc('\n', out);
+}
+
+void print_verb_help(FILE *out, const struct verb *verb)
+{
+	fprintf(out, "usage: cloche %s %s\n\n%s\n", verb->name, verb->synopsis, verb->help);
+	if (!verb->takes_options)
+		return;
+	fprintf(out, "\noptions:\n");
+	for (size_t i = 0; i < cli_option_count; i++)
+		if (*cli_options[i].name || verb->run == verb_language)
+			print_option(out, cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder,
+				     NULL, cli_options[i].help);
+	for (size_t i = 0; i < option_count; i++)
+		if (!options[i].docker)
+			print_option(out, options[i].letter, options[i].name, options[i].placeholder,
+				     options[i].default_text, options[i].help);
+	fprintf(out, "\nDocker's --rm -i --network none --read-only --cap-drop ALL --security-opt "
+		     "no-new-privileges --name\nare accepted: every sandbox is made so.\n");
+}
+
+int verb_help(const struct verb *verb, int argc, char **argv)
+{
+	struct err e = {0};
+
+	(void)verb;
+	if (argc < 2) {
+		print_usage(stdout);
+		return 0;
+	}
+	for (size_t i = 0; i < verb_count; i++)
+		if (strcmp(verbs[i].name, argv[1]) == 0) {
+			print_verb_help(stdout, &verbs[i]);
+			return 0;
+		}
+	err_set(&e, 0, "no such verb: %.60s (try `cloche help`)", argv[1]);
+	return fail(EXIT_USAGE, &e);
+}
+
+int verb_version(const struct verb *verb, int argc, char **argv)
+{
+	(void)verb;
+	(void)argc;
+	(void)argv;
+	puts("cloche " CLOCHE_VERSION);
+	return 0;
+}
+
+/* scdoc text; underscores and asterisks in it are markup, so they are escaped. */
+static void scdoc_text(const char *text)
+{
+	for (; *text; text++) {
+		if (strchr("_*#|[\\", *text))
+			putchar('\\');
+		putchar(*text);
+	}
+}
+
+static void man_option(char letter, const char *name, const char *placeholder, const char *default_text,
+		       const char *help)
+{
+	if (letter)
+		printf("*-%c*%s", letter, *name ? ", " : "");
+	if (*name) {
+		printf("*--");
+		scdoc_text(name);
+		printf("*");
+	}
+	if (placeholder) {
+		printf(" ");
+		scdoc_text(placeholder);
+	}
+	printf("\n\t");
+	scdoc_text(help);
+	if (default_text && strcmp(default_text, "false") != 0) {
+		printf(". Default: ");
+		scdoc_text(default_text);
+	}
+	printf("\n\n");
+}
+
+static void print_man(void)
+{
+	printf("cloche(1)\n\n# NAME\n\ncloche - run code nobody has read, in a sandbox that is new, strict and "
+	       "thrown away\n\n# SYNOPSIS\n\n");
+	for (size_t i = 0; i < verb_count; i++) {
+		if (verbs[i].run == verb_reference)
+			continue;
+		printf("*cloche %s* ", verbs[i].name);
+		scdoc_text(verbs[i].synopsis);
+		printf("++\n");
+	}
+	printf("\n# VERBS\n\n");
+	for (size_t i = 0; i < verb_count; i++)
+		if (verbs[i].run != verb_reference)
+			printf("*%s*\n\t%s\n\n", verbs[i].name, verbs[i].help);
+	printf("# OPTIONS\n\n");
+	for (size_t i = 0; i < cli_option_count; i++)
+		man_option(cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder, NULL,
+			   cli_options[i].help);
+	for (size_t i = 0; i < option_count; i++)
+		if (!options[i].docker)
+			man_option(options[i].letter, options[i].name, options[i].placeholder,
+				   options[i].default_text, options[i].help);
+}
+
+static void print_bash_completion(void)
+{
+	printf("# bash completion for cloche, made from its tables\n_cloche() {\n"
+	       "\tlocal cur=${COMP_WORDS[COMP_CWORD]}\n\tif [ \"$COMP_CWORD\" = 1 ]; then\n"
+	       "\t\tCOMPREPLY=($(compgen -W \"");
+	for (size_t i = 0; i < verb_count; i++)
+		if (verbs[i].run != verb_reference)
+			printf("%s ", verbs[i].name);
+	printf("\" -- \"$cur\"))\n\t\treturn\n\tfi\n\tcase ${COMP_WORDS[1]} in\n");
+	for (size_t i = 0; i < verb_count; i++)
+		if (verbs[i].takes_options)
+			printf("%s%s", i ? "|" : "\t", verbs[i].name);
+	printf(")\n\t\tcase $cur in\n\t\t-*) COMPREPLY=($(compgen -W \"");
+	for (size_t i = 0; i < cli_option_count; i++)
+		if (*cli_options[i].name)
+			printf("--%s ", cli_options[i].name);
+	for (size_t i = 0; i < option_count; i++)
+		if (!options[i].docker)
+			printf("--%s ", options[i].name);
+	printf("\" -- \"$cur\")) ;;\n\t\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\t\tesac ;;\n"
+	       "\tdoctor) COMPREPLY=($(compgen -W --json -- \"$cur\")) ;;\n"
+	       "\tconfig) COMPREPLY=($(compgen -W \"show --json\" -- \"$cur\")) ;;\n\tesac\n}\n"
+	       "complete -F _cloche cloche\n");
+}
+
+int verb_reference(const struct verb *verb, int argc, char **argv)
+{
+	struct err e = {0};
+
+	if (argc == 2 && strcmp(argv[1], "man") == 0) {
+		print_man();
+		return 0;
+	}
+	if (argc == 2 && strcmp(argv[1], "bash") == 0) {
+		print_bash_completion();
+		return 0;
+	}
+	err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
+	return fail(EXIT_USAGE, &e);
+}

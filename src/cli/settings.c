@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.c - the configuration file, CLOCHE_* variables and the operator's policy.
+ *
+ * YAML is read by a program of its own (cloche-yaml), which prints JSON: the command line links no YAML
+ * library, and most runs have no file and pay nothing.
+ */
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "cli/cli.h"
+
+extern char **environ;
+
+#define MAX_CONFIG_BYTES (1u << 20)
+
+/* Beside this program when built, else where it is installed. */
+static int find_helper(char *path, size_t size, struct err *e)
+{
+	char self[PATH_MAX - 64];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	char *slash;
+
+	if (n < 0)
+		return err_set(e, errno, "find this program");
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	*slash = '\0';
+	snprintf(path, size, "%s/cloche-yaml", self);
+	if (access(path, X_OK) == 0)
+		return 0;
+	if (access(CLOCHE_LIBEXECDIR "/cloche-yaml", X_OK) == 0) {
+		snprintf(path, size, "%s", CLOCHE_LIBEXECDIR "/cloche-yaml");
+		return 0;
+	}
+	return err_set(e, 0, "cannot read YAML: %s is missing (reinstall cloche)", path);
+}
+
+static int start_helper(const char *program, const char *file, int *ret_fd, pid_t *ret_pid, struct err *e)
+{
+	char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)file, NULL};
+	posix_spawn_file_actions_t actions;
+	int p[2], r;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_set(e, errno, "make a pipe");
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, p[1], 1);
+	r = posix_spawn(ret_pid, program, &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(p[1]);
+	if (r != 0) {
+		close(p[0]);
+		return err_set(e, r, "run %s", program);
+	}
+	*ret_fd = p[0];
+	return 0;
+}
+
+/* The file as JSON; *ret NULL when there is no file. */
+static int read_file(const char *file, json_t **ret, struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_close_ int fd = -1;
+	char helper[PATH_MAX];
+	size_t size = 0;
+	int status, r;
+	pid_t pid;
+
+	*ret = NULL;
+	if (access(file, F_OK) < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == EACCES ? 0 : err_set(e, errno, "%s", file);
+	if (find_helper(helper, sizeof helper, e) < 0 || start_helper(helper, file, &fd, &pid, e) < 0)
+		return -1;
+	r = fd_slurp(fd, MAX_CONFIG_BYTES, &text, &size);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (r < 0)
+		return err_set(e, -r, "read %s", file);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) /* it has said why on stderr */
+		return err_set(e, 0, "%s is not usable", file);
+	*ret = json_read(text, size, e);
+	return *ret ? 0 : err_prefix(e, "%s", file);
+}
+
+/* A YAML scalar arrives as a string; a list as an array of them. */
+static int set_from_json(struct spec *s, const struct option *o, const json_t *value, struct err *e)
+{
+	const json_t *item;
+	size_t i;
+
+	if (json_is_string(value))
+		return spec_set(s, o, json_string_value(value), e);
+	if (o->kind != OPTION_LIST || !json_is_array(value))
+		return err_set(e, 0, "%s: must be a value", o->name);
+	json_array_foreach(value, i, item)
+		if (!json_is_string(item) || spec_set(s, o, json_string_value(item), e) < 0)
+			return -1;
+	return 0;
+}
+
+static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, struct err *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(defaults))
+		return err_set(e, 0, "defaults: must be a mapping");
+	json_object_foreach(defaults, key, value) {
+		const struct option *o = option_find(key);
+
+		if (!o || !o->configurable)
+			return err_set(e, 0, "defaults: unknown setting %.60s", key);
+		if (set_from_json(s, o, value, e) < 0)
+			return err_prefix(e, "defaults");
+		t->origins[o - options] = ORIGIN_FILE;
+	}
+	return 0;
+}
+
+static int check_policy(const json_t *policy, struct err *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(policy))
+		return err_set(e, 0, "policy: must be a mapping");
+	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
+		const struct option *o = option_find(key);
+
+		if (strcmp(key, "volume_roots") == 0) {
+			if (!json_is_array(value))
+				return err_set(e, 0, "policy: volume_roots must be a list of folders");
+		} else if (!o || !o->amount || !json_is_string(value)) {
+			return err_set(e, 0, "policy: %.60s is no limit with a maximum", key);
+		}
+	}
+	return 0;
+}
+
+static int take_policy(struct settings *t, json_t *policy, struct err *e)
+{
+	if (check_policy(policy, e) < 0)
+		return -1;
+	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
+	json_object_del(policy, "volume_roots");
+	t->policy = json_incref(policy);
+	return 0;
+}
+
+/* operator: this file may hold what binds everyone. */
+static int apply_file(struct settings *t, struct spec *s, const char *file, bool operator, struct err *e)
+{
+	_cleanup_json_ json_t *root = NULL;
+	const char *key;
+	json_t *value;
+
+	if (read_file(file, &root, e) < 0)
+		return -1;
+	if (!root)
+		return 0;
+	t->has_file = true;
+	if (!json_is_object(root))
+		return err_set(e, 0, "%s: must be a mapping", file);
+	json_object_foreach(root, key, value) {
+		int r = 0;
+
+		if (strcmp(key, "defaults") == 0)
+			r = apply_defaults(t, s, value, e);
+		else if (strcmp(key, "policy") == 0 && operator)
+			r = take_policy(t, value, e);
+		else if (strcmp(key, "uid_range") == 0 && operator && json_is_string(value))
+			t->uid_range = strdup(json_string_value(value));
+		else
+			r = err_set(e, 0, "unknown or misplaced key %.60s", key);
+		if (r < 0)
+			return err_prefix(e, "%s", file);
+	}
+	return 0;
+}
+
+/* CLOCHE_MEMORY=1g is --memory 1g. Other CLOCHE_ variables are not settings. */
+static int apply_environment(struct settings *t, struct spec *s, struct err *e)
+{
+	for (char **entry = environ; *entry; entry++) {
+		const struct option *o;
+		char name[64];
+		size_t n;
+
+		if (strncmp(*entry, "CLOCHE_", 7) != 0)
+			continue;
+		n = strcspn(*entry + 7, "=");
+		if (n >= sizeof name || (*entry)[7 + n] != '=')
+			continue;
+		for (size_t i = 0; i < n; i++)
+			name[i] = (char)tolower((unsigned char)(*entry)[7 + i]);
+		name[n] = '\0';
+		o = option_find(name);
+		if (!o || !o->configurable)
+			continue;
+		if (spec_set(s, o, *entry + 7 + n + 1, e) < 0)
+			return err_prefix(e, "CLOCHE_%.*s", (int)n, *entry + 7);
+		t->origins[o - options] = ORIGIN_ENV;
+	}
+	return 0;
+}
+
+int settings_load(struct settings *t, const struct places *places, struct spec *s, struct err *e)
+{
+	*t = (struct settings){0};
+	if (option_count > ARRAY_SIZE(t->origins))
+		return err_set(e, 0, "too many options");
+	if (apply_file(t, s, places->system_config, true, e) < 0)
+		return -1;
+	if (places->rootless && apply_file(t, s, places->config, false, e) < 0)
+		return -1;
+	return apply_environment(t, s, e);
+}
+
+static bool is_below_a_root(const char *path, const json_t *roots)
+{
+	char real[PATH_MAX];
+	const json_t *root;
+	size_t i;
+
+	if (!realpath(path, real))
+		return false;
+	json_array_foreach(roots, i, root) {
+		const char *folder = json_string_value(root);
+		size_t n = folder ? strlen(folder) : 0;
+
+		while (n > 1 && folder[n - 1] == '/')
+			n--;
+		if (n && strncmp(real, folder, n) == 0 && (real[n] == '/' || !real[n] || n == 1))
+			return true;
+	}
+	return false;
+}
+
+int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
+{
+	const char *key;
+	json_t *value;
+
+	for (size_t i = 0; t->volume_roots && i < s->volume_count; i++)
+		if (!is_below_a_root(s->volumes[i].host, t->volume_roots))
+			return err_set(e, EPERM, "--volume %.200s: the operator's policy allows volumes only below "
+				       "its volume_roots", s->volumes[i].host);
+	json_object_foreach(t->policy, key, value) {
+		const struct option *o = option_find(key);
+		struct spec limit = {0};
+
+		if (spec_set(&limit, o, json_string_value(value), e) < 0)
+			return err_prefix(e, "policy");
+		/* 0: derived from another option, which has its own maximum */
+		if (o->amount(s) <= o->amount(&limit))
+			continue;
+		if (t->origins[o - options] != ORIGIN_DEFAULT)
+			return err_set(e, EPERM, "--%s: the operator's policy allows at most %.60s", o->name,
+				       json_string_value(value));
+		if (spec_set(s, o, json_string_value(value), e) < 0)
+			return -1;
+		t->origins[o - options] = ORIGIN_POLICY;
+	}
+	return 0;
+}
+
+void settings_done(struct settings *t)
+{
+	free(t->uid_range);
+	json_decref(t->policy);
+	json_decref(t->volume_roots);
+	*t = (struct settings){0};
+}

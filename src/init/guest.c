@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "init/guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void guest_init(struct guest *g, int control)
+{
+	sigset_t child;
+
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	g->control = control;
+	g->reaper = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	g->out = (struct relay){-1, 1};
+	g->err = (struct relay){-1, 2};
+	g->stdin_pipe = -1;
+	if (g->reaper < 0)
+		_exit(1);
+}
+
+void guest_report_failure(struct guest *g, const char *stage, int errnum, const char *what)
+{
+	struct failed_record f = {.errnum = (uint32_t)errnum};
+
+	snprintf(f.stage, sizeof f.stage, "%s", stage);
+	snprintf(f.what, sizeof f.what, "%s", what);
+	(void)frame_send(g->control, FRAME_FAILED, 0, &f, sizeof f, NULL, 0);
+}
+
+/* READY carries the writable places, so that the outside can measure them and, when every process is
+ * dead, collect what was left there; rootless also the user namespace, which owns those files. */
+int guest_ready(struct guest *g, const struct isolation *s)
+{
+	int fds[PLAN_MAX_TMPFS + 1];
+	size_t n = 0;
+	int r;
+
+	for (uint32_t i = 0; i < s->plan->tmpfs_count; i++)
+		fds[n++] = s->tmpfs_dirs[i];
+	if (s->plan->rootless) {
+		fds[n] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+		if (fds[n++] < 0)
+			return -errno;
+	}
+	r = frame_send(g->control, FRAME_READY, 0, NULL, 0, fds, n);
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
+	return r;
+}
+
+static void send_or_die(struct guest *g, enum frame_type type, unsigned stream, const void *payload,
+			uint32_t size)
+{
+	if (frame_send(g->control, type, stream, payload, size, NULL, 0) < 0)
+		_exit(1);
+}
+
+/* One read of a relayed pipe; blocks in the send when the outside is slow, which is back-pressure. */
+static void relay_read(struct guest *g, struct relay *r)
+{
+	static unsigned char data[FRAME_DATA_MAX];
+	ssize_t n = read(r->fd, data, sizeof data);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		send_or_die(g, FRAME_DATA, r->stream, data, (uint32_t)n);
+		return;
+	}
+	close(r->fd);
+	r->fd = -1;
+	send_or_die(g, FRAME_EOF, r->stream, NULL, 0);
+}
+
+/* What the command wrote before it ended must come before its end. */
+static void relay_rest(struct guest *g, struct relay *r)
+{
+	struct pollfd p = {.fd = r->fd, .events = POLLIN};
+
+	while (r->fd >= 0 && (p.fd = r->fd, poll(&p, 1, 0) > 0))
+		relay_read(g, r);
+}
+
+static void stdin_write(struct guest *g)
+{
+	ssize_t n = 0;
+
+	if (g->stdin_pipe >= 0 && g->stdin_filled > 0) {
+		n = write(g->stdin_pipe, g->stdin_data, g->stdin_filled);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+	}
+	if (n < 0 || g->stdin_pipe < 0) { /* nobody reads any more: consumed */
+		n = (ssize_t)g->stdin_filled;
+		if (g->stdin_pipe >= 0)
+			close(g->stdin_pipe);
+		g->stdin_pipe = -1;
+	}
+	if (n > 0) {
+		uint32_t credit = (uint32_t)n;
+
+		g->stdin_filled -= (size_t)n;
+		memmove(g->stdin_data, g->stdin_data + n, g->stdin_filled);
+		send_or_die(g, FRAME_CREDIT, 0, &credit, sizeof credit);
+	}
+	if (g->stdin_filled == 0 && g->stdin_ended && g->stdin_pipe >= 0) {
+		close(g->stdin_pipe);
+		g->stdin_pipe = -1;
+	}
+}
+
+static void command_ended(struct guest *g, const siginfo_t *info)
+{
+	g->command = 0;
+	g->ended.signaled = info->si_code != CLD_EXITED;
+	g->ended.core = info->si_code == CLD_DUMPED;
+	g->ended.status = (uint32_t)info->si_status;
+}
+
+/* Reap whatever has ended. The command's end is reported once nothing more can be reaped: by then its
+ * orphans are our children, so "survivors" is exact. */
+static void reap(struct guest *g)
+{
+	struct signalfd_siginfo ignored;
+	bool ended = false;
+	siginfo_t info;
+
+	while (read(g->reaper, &ignored, sizeof ignored) > 0)
+		;
+	for (;;) {
+		info.si_pid = 0;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+			break;
+		if (info.si_pid == g->command) {
+			command_ended(g, &info);
+			ended = true;
+		}
+	}
+	if (!ended)
+		return;
+	relay_rest(g, &g->out);
+	relay_rest(g, &g->err);
+	g->ended.survivors = info.si_pid == 0 && waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+	send_or_die(g, FRAME_EXITED, 0, &g->ended, sizeof g->ended);
+	if (g->last && !g->ended.survivors)
+		_exit(0);
+}
+
+static void run(struct guest *g, char *payload, uint32_t size)
+{
+	const char *stage = "exec", *what = "";
+	struct exec_record exec;
+	int r;
+
+	memcpy(&exec, payload, sizeof exec);
+	if (g->command != 0) {
+		guest_report_failure(g, "exec", EBUSY, "a command is running");
+		return;
+	}
+	g->last = exec.flags & EXEC_LAST;
+	r = guest_start(g, &exec, payload + sizeof exec, size - sizeof exec, &stage, &what);
+	if (r < 0) {
+		guest_report_failure(g, stage, -r, what);
+		if (g->last)
+			_exit(1);
+		return;
+	}
+	send_or_die(g, FRAME_STARTED, 0, NULL, 0);
+}
+
+static void take_stdin(struct guest *g, const void *data, uint32_t size)
+{
+	if (size > sizeof g->stdin_data - g->stdin_filled)
+		_exit(1); /* above the window: the other side is broken */
+	memcpy(g->stdin_data + g->stdin_filled, data, size);
+	g->stdin_filled += size;
+	stdin_write(g);
+}
+
+/* One frame from outside. */
+static void serve(struct guest *g)
+{
+	static char payload[FRAME_EXEC_MAX]; /* touched only as far as a frame reaches */
+	struct frame f;
+	uint32_t number;
+
+	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, NULL, NULL) < 0)
+		_exit(0);
+	switch (f.type) {
+	case FRAME_EXEC:
+		run(g, payload, f.size);
+		break;
+	case FRAME_PUT:
+		if (guest_put(g, (unsigned char *)payload, f.size) < 0)
+			_exit(1);
+		break;
+	case FRAME_DATA:
+		take_stdin(g, payload, f.size);
+		break;
+	case FRAME_EOF:
+		g->stdin_ended = true;
+		stdin_write(g);
+		break;
+	case FRAME_SIGNAL:
+		memcpy(&number, payload, sizeof number);
+		if (g->command > 0 && number >= 1 && number <= 64)
+			kill(g->command, (int)number);
+		break;
+	default:
+		_exit(1);
+	}
+}
+
+void guest_loop(struct guest *g)
+{
+	for (;;) {
+		struct pollfd p[] = {
+			{.fd = g->control, .events = POLLIN},
+			{.fd = g->reaper, .events = POLLIN},
+			{.fd = g->out.fd, .events = POLLIN},
+			{.fd = g->err.fd, .events = POLLIN},
+			{.fd = g->stdin_filled ? g->stdin_pipe : -1, .events = POLLOUT},
+		};
+
+		if (poll(p, sizeof p / sizeof *p, -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			_exit(1);
+		}
+		if (p[2].revents)
+			relay_read(g, &g->out);
+		if (p[3].revents)
+			relay_read(g, &g->err);
+		if (p[4].revents)
+			stdin_write(g);
+		if (p[1].revents)
+			reap(g);
+		if (p[0].revents)
+			serve(g);
+	}
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* guest.h - the guest side of the protocol, once the sandbox is made. One command at a time. */
+#ifndef INIT_GUEST_H
+#define INIT_GUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "init/protocol.h"
+#include "native/isolate/isolate.h"
+
+struct relay {
+	int fd;		 /* our end of the command's pipe, -1: closed */
+	unsigned stream;
+};
+
+struct guest {
+	int control;
+	int reaper;	 /* signalfd for SIGCHLD */
+	uint32_t uid, gid;
+	const char *profile;
+	bool without_seccomp;	/* test builds only */
+	bool keep_capabilities; /* test builds only */
+	pid_t command;	 /* 0: none is running */
+	bool started;
+	bool last;	 /* end when the command and everything else have ended */
+	struct exited_record ended; /* valid once started && command == 0 */
+	struct relay out, err;
+	int stdin_pipe;	 /* relayed stdin, -1: closed */
+	unsigned char stdin_data[STDIN_WINDOW];
+	size_t stdin_filled;
+	bool stdin_ended;
+};
+
+void guest_init(struct guest *g, int control);
+int guest_ready(struct guest *g, const struct isolation *s);
+void guest_report_failure(struct guest *g, const char *stage, int errnum, const char *what);
+
+/* Serve the stream until it ends or the last command has; never returns. */
+__attribute__((noreturn)) void guest_loop(struct guest *g);
+
+/* start.c: start the command of an EXEC frame. strings: workdir, arguments, environment, as the frame
+ * has them. 0, or -errno with *ret_what the object that was missing. */
+int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
+		const char **ret_stage, const char **ret_what);
+
+/* put.c: create one file, folder or link as the sandbox user; content is read from the stream. */
+int guest_put(struct guest *g, const unsigned char *payload, uint32_t size);
+
+#endif

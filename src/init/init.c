@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * init.c - PID 1 of a sandbox: static, small, ours.
+ *
+ * It is executed from a sealed memory file, so it holds nothing of its maker but what it is sent on
+ * descriptor 3. When the first frame is a PLAN, it first isolates itself (native/isolate). Then it is
+ * the guest side of the protocol: it puts files in, starts the command as the sandbox user, reaps
+ * everything, relays stdio when asked to, and reports how the command ended - apart from all output.
+ *
+ * Invariants: the command is never PID 1, so signals keep their normal meaning for it. Init is another
+ * user than the command, undumpable, and holds no descriptor of the host's but the stream. When the
+ * stream ends, init ends, and with it every process of the sandbox.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "init/guest.h"
+#include "init/protocol.h"
+#include "native/isolate/isolate.h"
+
+enum { CONTROL = 3 };
+
+static struct plan plan;
+static struct guest guest;
+
+/* Report the failure and end. */
+__attribute__((noreturn)) static void give_up(const char *stage, int errnum, const char *what)
+{
+	guest_report_failure(&guest, stage, errnum, what);
+	_exit(1);
+}
+
+/* The first frame decides: PLAN for the native runtime, anything else is handled by the guest. */
+static void set_up(const struct frame *f, const int *fds, size_t fd_count)
+{
+	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc_sys = -1};
+	const char *stage = "plan";
+	int r;
+
+	if (f->size < offsetof(struct plan, volumes) || fd_count < 1 ||
+	    f->size != offsetof(struct plan, volumes) + plan.volume_count * sizeof plan.volumes[0] ||
+	    plan.volume_count > PLAN_MAX_VOLUMES || plan.tmpfs_count > PLAN_MAX_TMPFS)
+		give_up(stage, EPROTO, "malformed plan");
+	s.image_dir = fds[0];
+	for (size_t i = 0; i < PLAN_MAX_VOLUMES; i++)
+		s.volumes[i] = i + 1 < fd_count ? fds[i + 1] : -1;
+	r = isolate(&s, &stage);
+	if (r < 0)
+		give_up(stage, -r, s.object);
+	guest.uid = plan.uid;
+	guest.gid = plan.gid;
+	guest.profile = plan.profile;
+#ifdef CLOCHE_MUTATION
+	guest.without_seccomp = layer_is_off(&s, "seccomp");
+	guest.keep_capabilities = layer_is_off(&s, "caps");
+#endif
+	r = guest_ready(&guest, &s);
+	if (r < 0)
+		give_up("ready", -r, "report to the supervisor");
+}
+
+static void first_frame(void)
+{
+	int fds[PLAN_MAX_VOLUMES + 1];
+	size_t fd_count = PLAN_MAX_VOLUMES + 1;
+	struct frame f;
+	int r = frame_receive(CONTROL, FROM_HOST, &f, &plan, sizeof plan, fds, &fd_count);
+
+	if (r < 0)
+		_exit(1);
+	if (f.type != FRAME_PLAN)
+		give_up("plan", EPROTO, "the first frame is not a plan");
+	set_up(&f, fds, fd_count);
+}
+
+int main(void)
+{
+	sigset_t all;
+
+	/* Signals are read, never handled: there is no handler to race with. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	guest_init(&guest, CONTROL);
+	first_frame();
+	guest_loop(&guest);
+}

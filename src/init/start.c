@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * start.c - from init to the command: the last steps, in the child.
+ *
+ * The child shares init's memory until it executes (CLONE_VM | CLONE_VFORK), so nothing is copied and
+ * it must not return. It reports a failure through memory: init sleeps until the child has executed
+ * or ended.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "init/guest.h"
+#include "native/seccomp.h"
+
+enum { CHILD_STACK = 32768, PATH_ROOM = 4352 };
+
+struct start {
+	struct guest *g;
+	const struct exec_record *exec;
+	const struct seccomp_profile *filter;
+	char *workdir;
+	char **argv, **envp;
+	int stdio[3]; /* what becomes 0, 1, 2; -1: as it is */
+	int errnum;
+	const char *stage, *what;
+};
+
+static int child_failed(struct start *s, const char *stage, const char *what)
+{
+	s->errnum = errno ? errno : EIO;
+	s->stage = stage;
+	s->what = what;
+	return 1;
+}
+
+/* execvp's rules: a name with a slash is a path; else PATH of the new environment is searched, and
+ * "found but not executable" beats "not found". */
+static void search_and_execute(struct start *s)
+{
+	static char path[PATH_ROOM];
+	const char *name = s->argv[0], *dirs = "/usr/local/bin:/usr/bin:/bin";
+	int seen = ENOENT;
+
+	if (strchr(name, '/')) {
+		execve(name, s->argv, s->envp);
+		return;
+	}
+	for (char **e = s->envp; *e; e++)
+		if (strncmp(*e, "PATH=", 5) == 0)
+			dirs = *e + 5;
+	for (;;) {
+		size_t n = strcspn(dirs, ":"), m = strlen(name);
+
+		if (n + m + 2 <= sizeof path) {
+			memcpy(path, dirs, n);
+			path[n] = '/';
+			memcpy(path + n + (n ? 1 : 0), name, m + 1);
+			execve(path, s->argv, s->envp);
+			if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+				return;
+			if (errno == EACCES)
+				seen = EACCES;
+		}
+		if (!dirs[n])
+			break;
+		dirs += n + 1;
+	}
+	errno = seen;
+}
+
+static int become_user(const struct start *s)
+{
+	if (s->g->keep_capabilities)
+		prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
+	return syscall(SYS_setgroups, 0, NULL) < 0 ||
+	       syscall(SYS_setresgid, s->exec->gid, s->exec->gid, s->exec->gid) < 0 ||
+	       syscall(SYS_setresuid, s->exec->uid, s->exec->uid, s->exec->uid) < 0;
+}
+
+static int child(void *argument)
+{
+	struct start *s = argument;
+	sigset_t none;
+
+	errno = 0;
+	/* Dispositions that init or its maker ignored must not reach the command. */
+	for (int i = 1; i < 65; i++)
+		signal(i, SIG_DFL);
+	for (int i = 0; i < 3; i++)
+		if (s->stdio[i] >= 0 && dup2(s->stdio[i], i) < 0)
+			return child_failed(s, "stdio", "standard stream");
+	if (setsid() < 0)
+		return child_failed(s, "session", "new session");
+	if (become_user(s))
+		return child_failed(s, "user", "become the sandbox user");
+	if (chdir(s->workdir) < 0)
+		return child_failed(s, "cwd", s->workdir);
+	if (syscall(SYS_close_range, 3, ~0u, 0) < 0)
+		return child_failed(s, "descriptors", "close everything else");
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (s->filter) {
+		int r = seccomp_load(s->filter);
+
+		if (r < 0) {
+			errno = -r;
+			return child_failed(s, "seccomp", s->filter->name);
+		}
+	}
+	search_and_execute(s);
+	return child_failed(s, "exec", s->argv[0]);
+}
+
+/* Split the frame's strings in place. Every one is terminated inside the payload. */
+static int split(struct start *s, char *strings, size_t size)
+{
+	char *p = strings, *end = strings + size;
+	size_t n = 0, total = (size_t)s->exec->argc + s->exec->envc + 3;
+	char **list;
+
+	if (size == 0 || end[-1] != '\0' || s->exec->argc == 0 || total > size + 3)
+		return -EPROTO;
+	list = calloc(total, sizeof *list);
+	if (!list)
+		return -ENOMEM;
+	s->workdir = p;
+	p += strlen(p) + 1;
+	s->argv = list;
+	s->envp = list + s->exec->argc + 1;
+	for (; p < end && n < (size_t)s->exec->argc + s->exec->envc; n++, p += strlen(p) + 1)
+		(n < s->exec->argc ? s->argv + n : s->envp + n - s->exec->argc)[0] = p;
+	if (p != end || n != (size_t)s->exec->argc + s->exec->envc) {
+		free(list);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+/* Pipes for relayed stdio: ours in *ret_ours, the command's in s->stdio. */
+static int make_pipes(struct start *s, int ret_ours[3])
+{
+	for (int i = 0; i < 3; i++) {
+		int p[2], ours = i == 0 ? 1 : 0;
+
+		if (pipe2(p, O_CLOEXEC) < 0)
+			return -errno;
+		if (i == 0)
+			fcntl(p[ours], F_SETFL, O_NONBLOCK);
+		ret_ours[i] = p[ours];
+		s->stdio[i] = p[!ours];
+	}
+	return 0;
+}
+
+/* Init keeps no end of the command's pipes, or they would never end; 0-2 stay taken. */
+static void release_stdio(struct start *s)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int i = 0; i < 3; i++) {
+		if (s->stdio[i] >= 0)
+			close(s->stdio[i]);
+		else if (null >= 0)
+			dup2(null, i);
+		else
+			close(i);
+	}
+	if (null >= 0)
+		close(null);
+}
+
+int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
+		const char **ret_stage, const char **ret_what)
+{
+	static char stack[CHILD_STACK] __attribute__((aligned(16)));
+	struct start s = {.g = g, .exec = exec, .stdio = {-1, -1, -1}, .stage = "exec", .what = ""};
+	int ours[3] = {-1, -1, -1};
+	pid_t pid;
+	int r = split(&s, strings, size);
+
+	*ret_stage = "exec";
+	*ret_what = "malformed command";
+	if (r < 0)
+		return r;
+	if (!g->without_seccomp) {
+		s.filter = seccomp_profile_find(g->profile);
+		if (!s.filter)
+			return -ENOENT;
+	}
+	if (exec->flags & EXEC_STDIO_FRAMES) {
+		*ret_what = "pipes";
+		r = make_pipes(&s, ours);
+		if (r < 0)
+			return r;
+	}
+	pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
+	r = pid < 0 ? -errno : -s.errnum;
+	*ret_what = pid < 0 ? "fork" : s.what;
+	*ret_stage = s.stage;
+	release_stdio(&s);
+	free(s.argv);
+	if (r < 0)
+		return r;
+	g->command = pid;
+	g->started = true;
+	g->stdin_pipe = ours[0];
+	g->out.fd = ours[1];
+	g->err.fd = ours[2];
+	return 0;
+}

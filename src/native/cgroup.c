@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/units.h"
+#include "native/slot.h"
+
+#define MOUNT "/sys/fs/cgroup"
+#define CGROUP2_MAGIC 0x63677270 /* linux/magic.h */
+#define PERIOD_US 100000	 /* of the CPU quota; the kernel's default */
+
+/* The v1 trees, and whether a run may do without. */
+static const struct {
+	const char *path;
+	const char *what;
+} v1_trees[CONTROLLER_COUNT] = {
+	[MEMORY] = {MOUNT "/memory", "memory"},	   [CPU] = {MOUNT "/cpu", "cpu"},
+	[CPUACCT] = {MOUNT "/cpuacct", "cpuacct"}, [PIDS] = {MOUNT "/pids", "pids"},
+	[FREEZER] = {MOUNT "/freezer", "freezer"},
+};
+
+static bool is_cgroup2(const char *path)
+{
+	struct statfs f;
+
+	return statfs(path, &f) == 0 && f.f_type == CGROUP2_MAGIC;
+}
+
+/* Rootless: our own cgroup, from "0::/path" in /proc/self/cgroup. A process that was moved to
+ * ".../supervisor" by an earlier run belongs to the parent. */
+static void find_delegated(struct cgroup_host *h, const char *mount)
+{
+	char text[4096], *line, *end;
+
+	if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0)
+		return;
+	line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+	if (!line)
+		return;
+	line = strstr(line, "0::") + 3;
+	line[strcspn(line, "\n")] = '\0';
+	end = strrchr(line, '/');
+	if (end && strcmp(end, "/supervisor") == 0)
+		*end = '\0';
+	if (snprintf(h->unified, sizeof h->unified, "%s%s", mount, strcmp(line, "/") ? line : "") >=
+	    (int)sizeof h->unified)
+		h->unified[0] = '\0';
+}
+
+static void find_rootless(struct cgroup_host *h)
+{
+	char path[sizeof h->unified + 32];
+
+	if (!is_cgroup2(MOUNT)) {
+		snprintf(h->why_not, sizeof h->why_not,
+			 "an ordinary user cannot make cgroups on a cgroup v1 host: run as root, or boot "
+			 "with systemd.unified_cgroup_hierarchy=1");
+		return;
+	}
+	find_delegated(h, MOUNT);
+	snprintf(path, sizeof path, "%s/cgroup.subtree_control", h->unified);
+	if (h->unified[0] && access(h->unified, W_OK) == 0 && access(path, W_OK) == 0) {
+		h->version = CGROUP_V2;
+		return;
+	}
+	h->unified[0] = '\0';
+	snprintf(h->why_not, sizeof h->why_not,
+		 "this login's cgroup is not delegated to you: run it as "
+		 "`systemd-run --user --scope -p Delegate=yes cloche ...`");
+}
+
+void cgroup_host_find(const struct places *places, struct cgroup_host *h)
+{
+	*h = (struct cgroup_host){0};
+	if (places->rootless) {
+		find_rootless(h);
+		return;
+	}
+	if (is_cgroup2(MOUNT)) {
+		h->version = CGROUP_V2;
+		memcpy(h->unified, MOUNT "/cloche", sizeof MOUNT "/cloche");
+		return;
+	}
+	if (is_cgroup2(MOUNT "/unified"))
+		memcpy(h->unified, MOUNT "/unified/cloche", sizeof MOUNT "/unified/cloche");
+	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		if (i == FREEZER && h->unified[0])
+			continue; /* the v2 tree kills better */
+		if (access(v1_trees[i].path, W_OK) == 0) {
+			h->version = CGROUP_V1;
+			snprintf(h->v1[i], sizeof h->v1[i], "%s/cloche", v1_trees[i].path);
+		} else if (!h->why_not[0]) {
+			snprintf(h->why_not, sizeof h->why_not, "%s: %s", v1_trees[i].path,
+				 errno == EROFS ? "is mounted read-only: mount it read-write"
+						: "is not there: mount the cgroup controllers");
+		}
+	}
+	if (h->version == CGROUP_NONE)
+		snprintf(h->why_not, sizeof h->why_not,
+			 "no usable cgroup controllers below " MOUNT ": mount cgroup2 there");
+}
+
+static bool is_empty(int dir)
+{
+	char text[64];
+
+	return fd_read_file(dir, "cgroup.procs", text, sizeof text) == 0;
+}
+
+/* One SIGKILL to every process listed; true if there was none. */
+static bool kill_listed(int dir)
+{
+	char text[65536], *p = text;
+	ssize_t n = fd_read_file(dir, "cgroup.procs", text, sizeof text);
+	uint64_t pid;
+
+	if (n == 0)
+		return true;
+	while (n > 0 && *p) {
+		char *end = strchr(p, '\n');
+
+		if (!end)
+			break;
+		*end = '\0';
+		if (parse_count(p, 1, INT32_MAX, &pid) == 0)
+			kill((pid_t)pid, SIGKILL);
+		p = end + 1;
+	}
+	return false;
+}
+
+/* Without a v2 tree: freeze, so that nothing can fork away, kill, thaw. A frozen task dies only when
+ * thawed. */
+static void kill_v1(const int v1[CONTROLLER_COUNT])
+{
+	int by = v1[FREEZER] >= 0 ? v1[FREEZER] : v1[PIDS] >= 0 ? v1[PIDS] : v1[MEMORY];
+
+	for (int i = 0; by >= 0 && i < 100; i++) {
+		bool none;
+
+		if (v1[FREEZER] >= 0)
+			fd_write_file(v1[FREEZER], "freezer.state", "FROZEN");
+		none = kill_listed(by);
+		if (v1[FREEZER] >= 0)
+			fd_write_file(v1[FREEZER], "freezer.state", "THAWED");
+		if (none)
+			return;
+	}
+}
+
+void cgroup_kill(struct cgroup *c)
+{
+	if (c->v1[CPU] >= 0)
+		fd_write_file(c->v1[CPU], "cpu.cfs_quota_us", "-1");
+	else if (c->dir >= 0 && c->has[CPU])
+		fd_write_file(c->dir, "cpu.max", "max");
+	if (c->dir >= 0 && fd_write_file(c->dir, "cgroup.kill", "1") == 0)
+		return;
+	kill_v1(c->v1);
+}
+
+/* Kill what is left in a directory and remove it. Waits for the kernel to let go, with a deadline. */
+static int clear(const char *path)
+{
+	_cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t deadline = now_us() + 5000000;
+
+	if (dir < 0)
+		return errno == ENOENT ? 0 : -errno;
+	for (;;) {
+		if (rmdir(path) == 0 || errno == ENOENT)
+			return 0;
+		if (errno != EBUSY || now_us() > deadline)
+			return -errno;
+		if (fd_write_file(dir, "cgroup.kill", "1") < 0)
+			(void)kill_listed(dir);
+		while (!is_empty(dir) && now_us() < deadline)
+			poll(NULL, 0, 1);
+		poll(NULL, 0, 1);
+	}
+}
+
+/* mkdir parent/name, making the parent or clearing a leftover when needed, and open it. */
+static int make_dir(const char *parent, const char *name, int *ret_dir, struct err *e)
+{
+	char path[640];
+
+	snprintf(path, sizeof path, "%s/%s", parent, name);
+	if (mkdir(path, 0755) < 0) {
+		int r = -errno;
+
+		if (r == -ENOENT && (mkdir(parent, 0755) == 0 || errno == EEXIST))
+			r = mkdir(path, 0755) < 0 ? -errno : 0;
+		if (r == -EEXIST) {
+			r = clear(path);
+			if (r == 0)
+				r = mkdir(path, 0755) < 0 ? -errno : 0;
+		}
+		if (r < 0)
+			return err_set(e, -r, "make cgroup %s", path);
+	}
+	*ret_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret_dir < 0 ? err_set(e, errno, "open cgroup %s", path) : 0;
+}
+
+/* Write one limit. Returns 1 when it is in force, 0 when it is missing and best effort was asked for. */
+static int put_limit(int dir, const char *file, const char *value, bool best_effort, struct err *e)
+{
+	int r = fd_write_file(dir, file, value);
+
+	if (r == 0)
+		return 1;
+	if (best_effort)
+		return 0;
+	return err_set(e, -r, "set %s to %s (--best-effort runs without)", file, value);
+}
+
+static bool host_has_swap(void)
+{
+	char text[512];
+
+	/* a header line, then one line per swap area */
+	return fd_read_file(AT_FDCWD, "/proc/swaps", text, sizeof text) != 0 && strchr(text, '\n') &&
+	       strchr(text, '\n')[1];
+}
+
+static int limit_swap(struct cgroup *c, int dir, const char *file, uint64_t value, const struct spec *s,
+		      struct err *e)
+{
+	char text[32];
+	int r;
+
+	snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+	/* A kernel without swap accounting on a host without swap has nothing to limit. */
+	if (faccessat(dir, file, F_OK, 0) < 0 && !host_has_swap())
+		return 0;
+	r = put_limit(dir, file, text, s->best_effort, e);
+	c->has_swap = r > 0;
+	return r < 0 ? -1 : 0;
+}
+
+/* Controllers must be enabled in the parent for its children. The parent's own parent is the host's
+ * root (root) or ours by delegation. */
+static int enable_controllers(const struct cgroup_host *h, struct err *e)
+{
+	static const char *const wanted[] = {"+memory", "+pids", "+cpu"};
+	char file[600];
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		int r;
+
+		snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
+		r = fd_write_file(AT_FDCWD, file, wanted[i]);
+		if (r < 0)
+			return err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1, file);
+	}
+	return 0;
+}
+
+/* A cgroup with processes of its own cannot give controllers to children: step aside first. */
+static int step_aside(const struct cgroup_host *h, struct err *e)
+{
+	char path[600];
+	int r;
+
+	snprintf(path, sizeof path, "%s/supervisor", h->unified);
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make cgroup %s", path);
+	snprintf(path, sizeof path, "%s/supervisor/cgroup.procs", h->unified);
+	r = fd_write_file(AT_FDCWD, path, "0");
+	return r < 0 ? err_set(e, -r, "move to %s", path) : 0;
+}
+
+static int prepare_v2_parent(const struct cgroup_host *h, bool rootless, struct err *e)
+{
+	char text[256], file[600];
+
+	snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
+	if (fd_read_file(AT_FDCWD, file, text, sizeof text) >= 0 && strstr(text, "memory") &&
+	    strstr(text, "pids") && strstr(text, "cpu"))
+		return 0;
+	if (rootless) {
+		if (step_aside(h, e) < 0)
+			return -1;
+	} else {
+		struct cgroup_host top = {.unified = MOUNT};
+
+		if (mkdir(h->unified, 0755) < 0 && errno != EEXIST)
+			return err_set(e, errno, "make cgroup %s", h->unified);
+		if (enable_controllers(&top, e) < 0)
+			return -1;
+	}
+	return enable_controllers(h, e);
+}
+
+static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
+{
+	char memory[32], pids[32], cpu[64];
+	const struct {
+		enum controller controller;
+		const char *file, *value;
+	} limits[] = {{MEMORY, "memory.max", memory}, {PIDS, "pids.max", pids}, {CPU, "cpu.max", cpu}};
+
+	snprintf(memory, sizeof memory, "%llu", (unsigned long long)s->memory_bytes);
+	snprintf(pids, sizeof pids, "%llu", (unsigned long long)s->pids_limit + 1); /* and our init */
+	snprintf(cpu, sizeof cpu, "%llu %d", (unsigned long long)s->cpus_millis * (PERIOD_US / 1000),
+		 PERIOD_US);
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		int r = put_limit(c->dir, limits[i].file, limits[i].value, s->best_effort, e);
+
+		if (r < 0)
+			return -1;
+		c->has[limits[i].controller] = r;
+	}
+	return limit_swap(c, c->dir, "memory.swap.max", s->memory_swap_bytes - s->memory_bytes, s, e);
+}
+
+int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct spec *s,
+		  struct cgroup *ret, struct err *e)
+{
+	struct cgroup c = {.host = host, .dir = -1, .v1 = {-1, -1, -1, -1, -1},
+			   .memory_limit = s->memory_bytes};
+	bool rootless = geteuid() != 0;
+
+	snprintf(c.name, sizeof c.name, "%u", number);
+	*ret = c;
+	if (host->version == CGROUP_NONE && !s->best_effort)
+		return err_set(e, 0, "limits cannot be enforced: %s", host->why_not);
+	if (!host->unified[0])
+		return 0;
+	if (host->version == CGROUP_V2 && prepare_v2_parent(host, rootless, e) < 0 && !s->best_effort)
+		return -1;
+	if (make_dir(host->unified, c.name, &ret->dir, e) < 0)
+		return -1;
+	return host->version == CGROUP_V2 ? limit_v2(ret, s, e) : 0;
+}
+
+static int limit_v1(struct cgroup *c, enum controller i, const struct spec *s, struct err *e)
+{
+	char text[32];
+	int r = 1;
+
+	switch (i) {
+	case MEMORY: /* a new cgroup: memory first, then memory and swap together, which is never lower */
+		snprintf(text, sizeof text, "%llu", (unsigned long long)s->memory_bytes);
+		r = put_limit(c->v1[i], "memory.limit_in_bytes", text, s->best_effort, e);
+		if (r >= 0 && limit_swap(c, c->v1[i], "memory.memsw.limit_in_bytes", s->memory_swap_bytes, s, e) < 0)
+			return -1;
+		break;
+	case CPU:
+		snprintf(text, sizeof text, "%llu", (unsigned long long)s->cpus_millis * (PERIOD_US / 1000));
+		r = put_limit(c->v1[i], "cpu.cfs_quota_us", text, s->best_effort, e);
+		break;
+	case PIDS:
+		snprintf(text, sizeof text, "%llu", (unsigned long long)s->pids_limit + 1);
+		r = put_limit(c->v1[i], "pids.max", text, s->best_effort, e);
+		break;
+	default:
+		break;
+	}
+	c->has[i] = r > 0;
+	return r < 0 ? -1 : 0;
+}
+
+/* cpu and cpuacct are one tree on most hosts: the second name leads to the same directory. */
+static bool same_as_cpu(const struct cgroup *c)
+{
+	struct stat a, b;
+
+	return c->v1[CPU] >= 0 && stat(v1_trees[CPU].path, &a) == 0 &&
+	       stat(v1_trees[CPUACCT].path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_t *ret_count,
+		     struct err *e)
+{
+	*ret_count = 0;
+	if (c->host->version != CGROUP_V1)
+		return 0;
+	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		if (!c->host->v1[i][0]) {
+			if ((i == FREEZER && c->dir >= 0) || i == CPUACCT || s->best_effort)
+				continue;
+			return err_set(e, 0, "limits cannot be enforced: %s", c->host->why_not);
+		}
+		if (i == CPUACCT && same_as_cpu(c)) {
+			c->v1[i] = fcntl(c->v1[CPU], F_DUPFD_CLOEXEC, 0);
+			continue;
+		}
+		if (make_dir(c->host->v1[i], c->name, &c->v1[i], e) < 0 || limit_v1(c, i, s, e) < 0)
+			return -1;
+		ret_fds[*ret_count] = openat(c->v1[i], "tasks", O_WRONLY | O_CLOEXEC);
+		if (ret_fds[*ret_count] < 0)
+			return err_set(e, errno, "open tasks of cgroup %s/%s", c->host->v1[i], c->name);
+		(*ret_count)++;
+	}
+	return 0;
+}
+
+/* The number behind "key " at the start of a line (key "": the file's only number). */
+static uint64_t read_counter(int dir, const char *file, const char *key)
+{
+	char text[4096], *p = text;
+	size_t n = strlen(key);
+	uint64_t value;
+
+	if (dir < 0 || fd_read_file(dir, file, text, sizeof text) < 0)
+		return UINT64_MAX;
+	while (n && p && !(strncmp(p, key, n) == 0 && p[n] == ' ')) {
+		p = strchr(p, '\n');
+		p = p ? p + 1 : NULL;
+	}
+	if (!p)
+		return UINT64_MAX;
+	p += n ? n + 1 : 0;
+	p[strcspn(p, "\n")] = '\0';
+	return parse_count(p, 0, INT64_MAX, &value) == 0 ? value : UINT64_MAX;
+}
+
+static uint64_t or_zero(uint64_t v)
+{
+	return v == UINT64_MAX ? 0 : v;
+}
+
+uint64_t cgroup_cpu_us(const struct cgroup *c)
+{
+	uint64_t ns;
+
+	if (c->host->version == CGROUP_V2)
+		return read_counter(c->dir, "cpu.stat", "usage_usec");
+	ns = read_counter(c->v1[CPUACCT], "cpuacct.usage", "");
+	return ns == UINT64_MAX ? ns : ns / 1000;
+}
+
+/* Our own init is one of the processes counted. */
+static uint64_t without_init(uint64_t pids)
+{
+	return pids == UINT64_MAX || pids == 0 ? pids : pids - 1;
+}
+
+void cgroup_read(const struct cgroup *c, struct cgroup_counters *r)
+{
+	bool v2 = c->host->version == CGROUP_V2;
+	int pids = v2 ? c->dir : c->v1[PIDS];
+
+	*r = (struct cgroup_counters){.cpu_us = cgroup_cpu_us(c)};
+	r->pids_hit = or_zero(read_counter(pids, "pids.events", "max")) > 0;
+	r->pids_peak = without_init(read_counter(pids, "pids.peak", ""));
+	if (v2) {
+		r->oom_kills = or_zero(read_counter(c->dir, "memory.events", "oom_kill"));
+		r->memory_peak_bytes = read_counter(c->dir, "memory.peak", "");
+		r->memory_hit = r->oom_kills > 0 || or_zero(read_counter(c->dir, "memory.events", "max")) > 0;
+		return;
+	}
+	r->oom_kills = or_zero(read_counter(c->v1[MEMORY], "memory.oom_control", "oom_kill"));
+	r->memory_peak_bytes = read_counter(c->v1[MEMORY], "memory.max_usage_in_bytes", "");
+	/* failcnt stays 0 when memory plus swap is the same limit: the peak tells. */
+	r->memory_hit = r->oom_kills > 0 || (r->memory_peak_bytes != UINT64_MAX && c->has[MEMORY] &&
+					     r->memory_peak_bytes >= c->memory_limit);
+}
+
+/* A cgroup can stay busy for a moment after its last process was reaped. */
+static int remove_dir(const char *parent, const char *name, struct err *e)
+{
+	char path[640];
+	int r;
+
+	snprintf(path, sizeof path, "%s/%s", parent, name);
+	if (rmdir(path) == 0 || errno == ENOENT)
+		return 0;
+	r = clear(path);
+	return r < 0 ? err_set(e, -r, "remove cgroup %s", path) : 0;
+}
+
+int cgroup_destroy(struct cgroup *c, struct err *e)
+{
+	int result = 0;
+
+	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		if (c->v1[i] < 0)
+			continue;
+		fd_close(&c->v1[i]);
+		if (remove_dir(c->host->v1[i], c->name, e) < 0)
+			result = -1;
+	}
+	if (c->dir >= 0) {
+		fd_close(&c->dir);
+		if (remove_dir(c->host->unified, c->name, e) < 0)
+			result = -1;
+	}
+	return result;
+}
+
+static void sweep_tree(const char *parent, const struct places *places)
+{
+	DIR *d = parent[0] ? opendir(parent) : NULL;
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d))) {
+		_cleanup_close_ int lock = -1;
+		char path[640];
+		uint64_t number;
+
+		if (entry->d_type != DT_DIR || parse_count(entry->d_name, 0, UINT32_MAX, &number) < 0)
+			continue;
+		if (slot_try(places, (uint32_t)number, &lock) < 0)
+			continue; /* alive, or not ours to judge */
+		snprintf(path, sizeof path, "%s/%.20s", parent, entry->d_name);
+		(void)clear(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+void cgroup_sweep(const struct cgroup_host *host, const struct places *places)
+{
+	sweep_tree(host->unified, places); /* kills; the others are then empty */
+	for (int i = 0; i < CONTROLLER_COUNT; i++)
+		sweep_tree(host->v1[i], places);
+}

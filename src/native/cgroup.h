@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup.h - limits, counters and the kill, on cgroup v2, v1 and hybrid hosts.
+ *
+ * The supervisor owns the cgroup: made before the sandbox, judged by its counters, removed after it. On
+ * v1 each controller is a tree of its own, and the controller-less v2 tree of a hybrid host, where
+ * there is one, carries the kill (cgroup.kill works without controllers and is atomic).
+ */
+#ifndef NATIVE_CGROUP_H
+#define NATIVE_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sandbox/places.h"
+#include "sandbox/spec.h"
+
+enum cgroup_version { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
+enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER, CONTROLLER_COUNT };
+
+/* What this host and user have. Paths end below the mount, without a slash. */
+struct cgroup_host {
+	enum cgroup_version version;
+	char unified[512];		      /* parent of our v2 cgroups; "" if no v2 tree is usable */
+	char v1[CONTROLLER_COUNT][64];	      /* parents on v1; "" where the controller is missing */
+	char why_not[256];		      /* when something is missing: cause and remedy */
+};
+
+struct cgroup {
+	const struct cgroup_host *host;
+	char name[16];
+	int dir;			      /* our v2 directory, -1: none */
+	int v1[CONTROLLER_COUNT];	      /* our v1 directories, -1: none */
+	bool has[CONTROLLER_COUNT];	      /* limits that are in force */
+	bool has_swap;
+	uint64_t memory_limit;
+};
+
+struct cgroup_counters {
+	uint64_t oom_kills;   /* 0 when it cannot be read */
+	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* UINT64_MAX: not to be had */
+	bool memory_hit, pids_hit;
+};
+
+/* Look at the host, quickly. Never fails: what is missing is said in why_not. */
+void cgroup_host_find(const struct places *places, struct cgroup_host *ret);
+
+/* Make the v2 directory of this name (limits too, on a v2 host). What a killed run left there is
+ * killed and removed first. 0; on a host without: 0 and dir -1. */
+int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct spec *s,
+		  struct cgroup *ret, struct err *e) must_check;
+
+/* v1: make the controllers' directories and give the descriptors the sandbox's first process joins by,
+ * at most CONTROLLER_COUNT. The caller closes them. */
+int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_t *ret_count,
+		     struct err *e) must_check;
+
+/* Lift the CPU limit and kill everything inside, at once. */
+void cgroup_kill(struct cgroup *c);
+
+uint64_t cgroup_cpu_us(const struct cgroup *c);
+void cgroup_read(const struct cgroup *c, struct cgroup_counters *ret);
+
+/* Remove the directories; they must be empty of processes. Idempotent. */
+int cgroup_destroy(struct cgroup *c, struct err *e) must_check;
+
+/* Remove what runs that were killed have left: every directory whose slot nobody holds. */
+void cgroup_sweep(const struct cgroup_host *host, const struct places *places);
+
+#endif

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/collect.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/tree.h"
+
+/* Why something stayed behind; an index travels through the pipe of the rootless collector. */
+enum skip { TAKEN, LINK, SPECIAL, NAME, TOO_LARGE, TOO_MANY, TOO_DEEP, UNREADABLE, UNWRITABLE };
+static const char *const skip_text[] = {
+	[TAKEN] = NULL,
+	[LINK] = "symbolic link",
+	[SPECIAL] = "not a regular file",
+	[NAME] = "control character in its name",
+	[TOO_LARGE] = "too large",
+	[TOO_MANY] = "too many files",
+	[TOO_DEEP] = "nested too deep",
+	[UNREADABLE] = "cannot be read",
+	[UNWRITABLE] = "cannot be written to the output folder",
+};
+
+/* One finding: in memory, or as the header of a record in the pipe. */
+struct finding {
+	uint64_t size_bytes;
+	uint32_t skip;
+	uint32_t path_size;
+};
+
+struct collector {
+	const struct strings *patterns; /* NULL: everything */
+	struct result *result;		/* in this process */
+	int pipe;			/* to the supervisor, or -1 */
+	uint64_t bytes_left;
+	unsigned files_left;
+};
+
+static void add_to_result(struct result *r, const char *path, const struct finding *f)
+{
+	struct artifact *more = realloc(r->artifacts, (r->artifact_count + 1) * sizeof *more);
+	char *copy = strdup(path);
+
+	if (more)
+		r->artifacts = more;
+	if (!more || !copy) {
+		free(copy);
+		r->artifacts_failed = true;
+		return;
+	}
+	more[r->artifact_count++] = (struct artifact){
+		copy, f->skip ? RESULT_UNKNOWN : f->size_bytes, skip_text[f->skip]};
+}
+
+static void found(struct collector *c, const char *path, uint64_t size, enum skip skip)
+{
+	struct finding f = {size, skip, (uint32_t)strlen(path)};
+
+	if (c->pipe < 0) {
+		add_to_result(c->result, path, &f);
+	} else if (fd_write_all(c->pipe, &f, sizeof f) < 0 || fd_write_all(c->pipe, path, f.path_size) < 0) {
+		_exit(1);
+	}
+}
+
+static bool wanted(const struct collector *c, const char *path)
+{
+	char parent[PATH_MAX];
+
+	if (!c->patterns)
+		return true;
+	snprintf(parent, sizeof parent, "%s", path);
+	for (char *end = parent + strlen(parent); end; end = strrchr(parent, '/')) {
+		*end = '\0';
+		for (size_t i = 0; i < c->patterns->count; i++)
+			if (fnmatch(c->patterns->item[i], parent, FNM_PATHNAME) == 0)
+				return true;
+	}
+	return false;
+}
+
+static bool name_is_safe(const char *name)
+{
+	for (; *name; name++)
+		if (iscntrl((unsigned char)*name))
+			return false;
+	return true;
+}
+
+static int open_beneath(int dir, const char *name, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+	};
+
+	return (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
+}
+
+static enum skip copy_bytes(int in, int out, uint64_t size)
+{
+	char data[65536];
+
+	while (size > 0) {
+		ssize_t n = fd_read_all(in, data, size < sizeof data ? (size_t)size : sizeof data);
+
+		if (n <= 0)
+			return UNREADABLE;
+		if (fd_write_all(out, data, (size_t)n) < 0)
+			return UNWRITABLE;
+		size -= (uint64_t)n;
+	}
+	return TAKEN;
+}
+
+static enum skip copy_file(struct collector *c, int from, int to, const char *name, uint64_t *ret_size)
+{
+	_cleanup_close_ int in = open_beneath(from, name, O_RDONLY);
+	_cleanup_close_ int out = -1;
+	enum skip skip;
+	struct stat st;
+
+	if (in < 0 || fstat(in, &st) < 0)
+		return UNREADABLE;
+	if (!S_ISREG(st.st_mode))
+		return SPECIAL;
+	*ret_size = (uint64_t)st.st_size;
+	if (c->files_left == 0)
+		return TOO_MANY;
+	if (*ret_size > c->bytes_left)
+		return TOO_LARGE;
+	c->files_left--;
+	c->bytes_left -= *ret_size;
+	if (unlinkat(to, name, 0) < 0 && errno != ENOENT)
+		return UNWRITABLE;
+	out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		     st.st_mode & 0111 ? 0777 : 0666);
+	if (out < 0)
+		return UNWRITABLE;
+	skip = copy_bytes(in, out, *ret_size);
+	if (skip != TAKEN)
+		(void)unlinkat(to, name, 0);
+	return skip;
+}
+
+static void collect_folder(struct collector *c, int from, int out, const char *path, int depth);
+
+/* The folder of this path below the output folder, made as needed; -1 if it cannot be. */
+static int out_folder(int out, const char *path)
+{
+	char copy[PATH_MAX];
+	int dir = fcntl(out, F_DUPFD_CLOEXEC, 0);
+	char *save = NULL;
+
+	snprintf(copy, sizeof copy, "%s", path);
+	for (char *p = strtok_r(copy, "/", &save); p && dir >= 0; p = strtok_r(NULL, "/", &save)) {
+		int next;
+
+		(void)mkdirat(dir, p, 0777);
+		next = openat(dir, p, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		close(dir);
+		dir = next;
+	}
+	return dir;
+}
+
+static void collect_entry(struct collector *c, int from, int out, const char *folder, const char *name,
+			  int depth)
+{
+	char path[PATH_MAX];
+	_cleanup_close_ int to = -1, below = -1;
+	uint64_t size = 0;
+	struct stat st;
+
+	if ((size_t)snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name) >= sizeof path ||
+	    depth > TREE_MAX_DEPTH) {
+		found(c, folder, 0, TOO_DEEP);
+		return;
+	}
+	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (S_ISDIR(st.st_mode)) {
+		below = name_is_safe(name) ? open_beneath(from, name, O_RDONLY | O_DIRECTORY) : -1;
+		if (below >= 0)
+			collect_folder(c, below, out, path, depth + 1);
+		else if (wanted(c, path))
+			found(c, path, 0, name_is_safe(name) ? UNREADABLE : NAME);
+		return;
+	}
+	if (!wanted(c, path))
+		return;
+	if (S_ISLNK(st.st_mode) || !S_ISREG(st.st_mode) || !name_is_safe(name)) {
+		found(c, path, 0, S_ISLNK(st.st_mode) ? LINK : !S_ISREG(st.st_mode) ? SPECIAL : NAME);
+		return;
+	}
+	to = out_folder(out, folder);
+	if (to < 0) {
+		found(c, path, 0, UNWRITABLE);
+	} else {
+		enum skip skip = copy_file(c, from, to, name, &size);
+
+		found(c, path, size, skip);
+	}
+}
+
+static void collect_folder(struct collector *c, int from, int out, const char *path, int depth)
+{
+	int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+	struct dirent *entry;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d) {
+		fd_close(&fd);
+		found(c, path, 0, UNREADABLE);
+		return;
+	}
+	rewinddir(d);
+	while ((entry = readdir(d)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			collect_entry(c, from, out, path, entry->d_name, depth);
+	closedir(d);
+}
+
+static void collect_all(struct collector *c, const struct spec *s, const struct collect_source *from,
+			int out)
+{
+	if (from->output >= 0)
+		collect_folder(c, from->output, out, "", 0);
+	if (from->workspace >= 0 && s->artifacts.count > 0) {
+		c->patterns = &s->artifacts;
+		collect_folder(c, from->workspace, out, "", 0);
+	}
+}
+
+/* Rootless: the files belong to ids of ours that we are not. A child enters the sandbox's user
+ * namespace, where it may read them, while it stays the caller towards the output folder. */
+__attribute__((noreturn)) static void collector_child(struct collector *c, const struct spec *s,
+						      const struct collect_source *from, int out)
+{
+	if (setns(from->userns, CLONE_NEWUSER) < 0)
+		_exit(1);
+	collect_all(c, s, from, out);
+	_exit(0);
+}
+
+static bool read_findings(int fd, struct result *r)
+{
+	for (;;) {
+		char path[PATH_MAX];
+		struct finding f;
+		ssize_t n = fd_read_all(fd, &f, sizeof f);
+
+		if (n == 0)
+			return true;
+		if (n != sizeof f || f.skip >= ARRAY_SIZE(skip_text) || f.path_size >= sizeof path ||
+		    fd_read_all(fd, path, f.path_size) != (ssize_t)f.path_size)
+			return false;
+		path[f.path_size] = '\0';
+		add_to_result(r, path, &f);
+	}
+}
+
+static bool collect_in_child(struct collector *c, const struct spec *s, const struct collect_source *from,
+			     int out)
+{
+	_cleanup_close_ int read_end = -1, write_end = -1;
+	int p[2], status;
+	bool ok;
+	pid_t pid;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return false;
+	read_end = p[0];
+	write_end = p[1];
+	pid = fork();
+	if (pid < 0)
+		return false;
+	if (pid == 0) {
+		c->pipe = write_end;
+		collector_child(c, s, from, out);
+	}
+	fd_close(&write_end);
+	ok = read_findings(read_end, c->result);
+	fd_close(&read_end);
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return false;
+	return ok && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void collect_artifacts(const struct spec *s, const struct collect_source *from, struct result *r)
+{
+	struct collector c = {.result = r, .pipe = -1, .bytes_left = COLLECT_MAX_BYTES,
+			      .files_left = COLLECT_MAX_FILES};
+	_cleanup_close_ int out = -1;
+
+	if (!s->out_dir)
+		return;
+	if (mkdir(s->out_dir, 0777) < 0 && errno != EEXIST)
+		out = -1;
+	else
+		out = open(s->out_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (out < 0) {
+		r->artifacts_failed = true;
+		snprintf(r->message, sizeof r->message, "open output folder %.200s: %s", s->out_dir,
+			 strerror(errno));
+		return;
+	}
+	if (from->userns < 0)
+		collect_all(&c, s, from, out);
+	else if (!collect_in_child(&c, s, from, out))
+		r->artifacts_failed = true;
+	for (size_t i = 0; i < r->artifact_count; i++)
+		if (r->artifacts[i].skipped == skip_text[UNWRITABLE])
+			r->artifacts_failed = true;
+	if (r->artifacts_failed && !r->message[0])
+		snprintf(r->message, sizeof r->message, "not every artifact could be written to %.200s", s->out_dir);
+}

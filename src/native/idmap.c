@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/idmap.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "native/clone3.h"
+
+enum { MAX_PAIRS = 8, HOLDER_STACK = 4096 };
+
+static int hold(void *unused)
+{
+	(void)unused;
+	while (syscall(SYS_pause))
+		;
+	return 0;
+}
+
+static int write_map(pid_t pid, const char *name, const struct id_pair *pairs, size_t count,
+		     struct err *e)
+{
+	char path[64], text[MAX_PAIRS * 40];
+	int n = 0, r;
+
+	for (size_t i = 0; i < count; i++)
+		n += snprintf(text + n, sizeof text - (size_t)n, "%u %u 1\n", pairs[i].inside,
+			      pairs[i].outside);
+	snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+	r = fd_write_file(AT_FDCWD, path, text);
+	return r < 0 ? err_set(e, -r, "write %s of a new user namespace", name) : 0;
+}
+
+static int open_userns(pid_t pid, int *ret_fd, struct err *e)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
+	*ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+	return *ret_fd < 0 ? err_set(e, errno, "open a new user namespace") : 0;
+}
+
+/* A namespace needs a process to be born in. It shares our memory (nothing is copied), runs on its own
+ * few bytes of stack, sleeps, and is gone before we return. */
+int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pair *gids,
+		size_t gid_count, int *ret_fd, struct err *e)
+{
+	char stack[HOLDER_STACK] __attribute__((aligned(16)));
+	struct clone3_args args = {
+		.flags = CLONE_VM | CLONE_NEWUSER,
+		.stack = (uint64_t)(uintptr_t)stack,
+		.stack_size = sizeof stack,
+	};
+	sigset_t all, before;
+	pid_t pid;
+	int r;
+
+	if (uid_count > MAX_PAIRS || gid_count > MAX_PAIRS)
+		return err_set(e, 0, "too many id maps");
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pid = clone3_call(&args, hold, NULL);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (pid < 0)
+		return err_set(e, -pid, "make a user namespace (see /proc/sys/user/max_user_namespaces)");
+	r = write_map(pid, "uid_map", uids, uid_count, e);
+	if (r == 0)
+		r = write_map(pid, "gid_map", gids, gid_count, e);
+	if (r == 0)
+		r = open_userns(pid, ret_fd, e);
+	kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	return r;
+}
+
+static int run_helper(const char *program, pid_t pid, const struct id_pair *pairs, size_t count,
+		      struct err *e)
+{
+	char numbers[1 + MAX_PAIRS * 3][12];
+	char *argv[3 + MAX_PAIRS * 3];
+	char *const environment[] = {NULL};
+	size_t n = 0, a = 0;
+	pid_t child;
+	int status, r;
+
+	argv[a++] = (char *)(uintptr_t)program;
+	snprintf(numbers[n], sizeof numbers[n], "%d", pid);
+	argv[a++] = numbers[n++];
+	for (size_t i = 0; i < count && i < MAX_PAIRS; i++) {
+		const uint32_t row[] = {pairs[i].inside, pairs[i].outside, 1};
+
+		for (size_t k = 0; k < ARRAY_SIZE(row); k++) {
+			snprintf(numbers[n], sizeof numbers[n], "%u", row[k]);
+			argv[a++] = numbers[n++];
+		}
+	}
+	argv[a] = NULL;
+	r = posix_spawn(&child, program, NULL, NULL, argv, environment);
+	if (r != 0)
+		return err_set(e, r, "run %s (install the package uidmap)", program);
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_set(e, errno, "wait for %s", program);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return err_set(e, 0, "%s refused the ids: check /etc/subuid and /etc/subgid", program);
+	return 0;
+}
+
+int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids, size_t count,
+			 struct err *e)
+{
+	if (run_helper("/usr/bin/newuidmap", pid, uids, count, e) < 0)
+		return -1;
+	return run_helper("/usr/bin/newgidmap", pid, gids, count, e);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* idmap.h - user namespaces made for their id maps, and the maps of rootless sandboxes. */
+#ifndef NATIVE_IDMAP_H
+#define NATIVE_IDMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct id_pair {
+	uint32_t inside, outside; /* one id each */
+};
+
+/* A user namespace with these maps, as a descriptor: for a sandbox to enter, or for an id-mapped mount
+ * (inside: the file system's id, outside: the id it shall appear as). Needs root. */
+int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pair *gids,
+		size_t gid_count, int *ret_fd, struct err *e) must_check;
+
+/* Rootless: have newuidmap and newgidmap (setuid programs of the distribution, which check
+ * /etc/subuid) write the maps of process pid. */
+int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids, size_t count,
+			 struct err *e) must_check;
+
+#endif

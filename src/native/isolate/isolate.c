@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * isolate.c - the order of isolation, one readable list.
+ *
+ * As root: everything that needs real root comes first (mounts, device nodes, the network namespace),
+ * and the user namespace is entered after it, so that no namespace belongs to a user the code could
+ * become. Rootless: the process was born in its user namespace, which owns all that follows. Each
+ * row's comment says what depends on its place.
+ */
+#include "native/isolate/isolate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct step {
+	const char *stage;
+	int (*apply)(struct isolation *s);
+} steps[] = {
+	{"limits", isolate_victim},
+	{"namespaces", isolate_namespaces},	 /* slow: the supervisor makes cgroups meanwhile */
+	{"cgroup", isolate_cgroup},		 /* before any page is charged */
+	{"volume", isolate_volumes_open},	 /* rootless: while we may read what the caller may */
+	{"userns", isolate_userns_receive},	 /* rootless: from here on we are root inside */
+	{"time", isolate_time},			 /* before the first fork */
+	{"hostname", isolate_hostname},
+	{"net", isolate_loopback},
+	{"rootfs", isolate_rootfs},
+	{"dev", isolate_dev},			 /* real root: device nodes of our own */
+	{"proc", isolate_proc},			 /* rootless: needs the host's still in place */
+	{"tmpfs", isolate_tmpfs},
+	{"volume", isolate_volumes},
+	{"pivot", isolate_pivot},
+	{"userns", isolate_userns_enter},	 /* after the last mount */
+	{"limits", isolate_rlimits},
+	{"privileges", isolate_no_new_privs},	 /* Landlock asks for it */
+	{"landlock", isolate_landlock},		 /* on the merged tree, not on its layers */
+	{"capabilities", isolate_capabilities},
+	{"descriptors", isolate_descriptors},	 /* last: nothing opened above may stay */
+};
+
+int step_failed(struct isolation *s, int errno_value, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(s->object, sizeof s->object, format, ap);
+	va_end(ap);
+	return -errno_value;
+}
+
+#ifdef CLOCHE_MUTATION
+bool layer_is_off(const struct isolation *s, const char *layer)
+{
+	size_t n = strlen(layer);
+
+	for (const char *p = s->plan->off; *p; p += strcspn(p, ","), p += *p == ',')
+		if (strncmp(p, layer, n) == 0 && (p[n] == ',' || !p[n]))
+			return true;
+	return false;
+}
+#else
+bool layer_is_off(const struct isolation *s, const char *layer)
+{
+	(void)s;
+	(void)layer;
+	return false;
+}
+#endif
+
+int isolate(struct isolation *s, const char **ret_stage)
+{
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+		int r = steps[i].apply(s);
+
+		if (r < 0) {
+			*ret_stage = steps[i].stage;
+			return r;
+		}
+	}
+	return 0;
+}

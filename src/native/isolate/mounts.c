@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/isolate/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "native/mount_api.h"
+
+int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
+		unsigned mode, unsigned owner)
+{
+	char text[128];
+
+	snprintf(text, sizeof text, "size=%llu,nr_inodes=%llu,mode=%o,uid=%u,gid=%u",
+		 (unsigned long long)size_bytes, (unsigned long long)inodes, mode, owner, owner);
+	return mount("tmpfs", path, "tmpfs", flags | MS_NOSUID | MS_NODEV, text) < 0 ? -errno : 0;
+}
+
+int make_directories(const char *below, const char *path)
+{
+	char full[PLAN_PATH + 64];
+	size_t base = strlen(below);
+
+	if (snprintf(full, sizeof full, "%s%s", below, path) >= (int)sizeof full)
+		return -ENAMETOOLONG;
+	for (char *p = full + base + 1;; p++) {
+		char c = *p;
+
+		if (c != '/' && c != '\0')
+			continue;
+		*p = '\0';
+		if (mkdir(full, 0755) < 0 && errno != EEXIST)
+			return -errno;
+		*p = c;
+		if (c == '\0')
+			return 0;
+	}
+}
+
+int clone_mount(const char *path, int idmap, bool *ret_mapped)
+{
+	int fd = (int)syscall(SYS_open_tree, AT_FDCWD, path,
+			      OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+
+	*ret_mapped = false;
+	if (fd < 0)
+		return -errno;
+	if (idmap >= 0) {
+		struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)idmap};
+
+		*ret_mapped = syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0;
+	}
+	return fd;
+}
+
+int attach_mount(int mount_fd, const char *path)
+{
+	return syscall(SYS_move_mount, mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno
+												  : 0;
+}

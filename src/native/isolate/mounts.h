@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mounts.h - the few mount calls the rootfs, dev, tmpfs and volume steps share. */
+#ifndef NATIVE_MOUNTS_H
+#define NATIVE_MOUNTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "native/isolate/isolate.h"
+
+/* Paths are relative to the working directory, the image directory: "mnt" is an empty folder in it. */
+#define STAGE	 "mnt"
+#define NEW_ROOT STAGE "/new"
+
+/* Mount a tmpfs with a size and a number of inodes, always; -errno. */
+int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
+		unsigned mode, unsigned owner);
+
+/* Make every missing directory of path (absolute inside the new root) in the folder `below`. */
+int make_directories(const char *below, const char *path);
+
+/* A detached copy of the mount at path. idmap >= 0: with the ids of that user namespace, if this file
+ * system can; *ret_mapped says whether. A descriptor or -errno. */
+int clone_mount(const char *path, int idmap, bool *ret_mapped);
+
+/* Attach a detached mount at path. */
+int attach_mount(int mount_fd, const char *path);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "native/isolate/isolate.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80 /* linux/sched.h, 5.6 */
+#endif
+
+/* The pid namespace came with clone, the user and cgroup namespaces come later. The image directory
+ * is entered first: its descriptor belongs to the old mount namespace, and unshare() moves only the
+ * working directory over to the new one. */
+int isolate_namespaces(struct isolation *s)
+{
+	s->proc_sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->proc_sys < 0)
+		return step_failed(s, errno, "open /proc/sys");
+	if (fchdir(s->image_dir) < 0)
+		return step_failed(s, errno, "enter the image directory");
+	if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0)
+		return step_failed(s, errno, "unshare mount, net, ipc, uts and time namespaces");
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return step_failed(s, errno, "make all mounts private");
+	return 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rootfs.c - a root of its own for every sandbox, from two read-only overlays.
+ *
+ *	/	overlay of [a small tmpfs of this sandbox] over [the prepared root on disk]
+ *	/usr	overlay of [nothing] over [the machine's /usr]
+ *
+ * Overlays, not bind mounts: a sandbox must not share one inode with the host or a sibling, since
+ * flock and inotify work through shared inodes. All layers are named by short relative paths, so
+ * mountinfo shows nothing of the host. As root the layers are id-mapped (root's files are root's
+ * inside) where their file system can; elsewhere they belong to nobody.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "native/isolate/mounts.h"
+
+#define OWN STAGE "/own"
+#define READ_ONLY (MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+static int write_own(struct isolation *s, const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	size_t n = strlen(text);
+	int r = 0;
+
+	if (fd < 0)
+		return step_failed(s, errno, "create %s", path);
+	if (write(fd, text, n) != (ssize_t)n || fchown(fd, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
+		r = step_failed(s, errno, "write %s", path);
+	close(fd);
+	return r;
+}
+
+/* What differs between sandboxes: names, and the mount points their spec asks for. */
+static int fill_own(struct isolation *s)
+{
+	const struct plan *p = s->plan;
+	char text[PLAN_PATH + 64];
+	int r;
+
+	if (mkdir(OWN "/etc", 0755) < 0)
+		return step_failed(s, errno, "make " OWN "/etc");
+	snprintf(text, sizeof text, "%s\n", p->machine_id);
+	r = write_own(s, OWN "/etc/machine-id", text);
+	if (r < 0)
+		return r;
+	snprintf(text, sizeof text, "127.0.0.1\tlocalhost %s\n::1\tlocalhost %s\n", p->hostname, p->hostname);
+	r = write_own(s, OWN "/etc/hosts", text);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
+		if (strcmp(p->tmpfs[i].path, "/dev/shm") == 0)
+			continue;
+		r = make_directories(OWN, p->tmpfs[i].path);
+		if (r < 0)
+			return step_failed(s, -r, "make mount point %s", p->tmpfs[i].path);
+	}
+	return 0;
+}
+
+static int own_and_chown(struct isolation *s, const char *path)
+{
+	if (mkdir(path, 0755) < 0 || chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
+		return step_failed(s, errno, "make %s", path);
+	return 0;
+}
+
+/* Attach a detached, if possible id-mapped copy of `from` at the new folder `to`. */
+static int layer(struct isolation *s, const char *from, const char *to)
+{
+	bool mapped;
+	int fd, r;
+
+	if (own_and_chown(s, to) < 0)
+		return -errno;
+	fd = clone_mount(from, s->userns, &mapped);
+	if (fd < 0)
+		return step_failed(s, -fd, "copy the mount of %s", from);
+	r = attach_mount(fd, to);
+	close(fd);
+	return r < 0 ? step_failed(s, -r, "attach %s", to) : 0;
+}
+
+static int overlay(struct isolation *s, const char *where, const char *lowers)
+{
+	unsigned long flags = layer_is_off(s, "ro") ? MS_NOSUID | MS_NODEV : READ_ONLY;
+
+	if (mount("overlay", where, "overlay", flags, lowers) < 0)
+		return step_failed(s, errno, "mount an overlay on %s", where);
+	return 0;
+}
+
+int isolate_rootfs(struct isolation *s)
+{
+	static const char *const folders[] = {OWN, STAGE "/none", NEW_ROOT};
+	int r = mount_tmpfs(STAGE, MS_NOEXEC, 1 << 20, 2048, 0755, s->plan->root_mount_id);
+
+	if (r < 0)
+		return step_failed(s, -r, "mount a tmpfs for the new root");
+	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+		r = own_and_chown(s, folders[i]);
+		if (r < 0)
+			return r;
+	}
+	r = fill_own(s);
+	if (r == 0)
+		r = layer(s, s->plan->template, STAGE "/base");
+	if (r == 0)
+		r = layer(s, "/usr", STAGE "/usr");
+	if (r == 0)
+		r = overlay(s, NEW_ROOT, "lowerdir=" OWN ":" STAGE "/base");
+	if (r == 0)
+		r = overlay(s, NEW_ROOT "/usr", "lowerdir=" STAGE "/none:" STAGE "/usr");
+	return r;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mount.h>
+
+#include "native/isolate/mounts.h"
+
+/* Every writable place has a size and a number of inodes. Without the latter a million empty files
+ * end in the OOM killer instead of ENOSPC. */
+int isolate_tmpfs(struct isolation *s)
+{
+	for (uint32_t i = 0; i < s->plan->tmpfs_count; i++) {
+		const struct plan_tmpfs *t = &s->plan->tmpfs[i];
+		char path[PLAN_PATH + 16];
+		unsigned owner = t->owned ? s->plan->user_mount_id : s->plan->root_mount_id;
+		uint64_t inodes = layer_is_off(s, "nr_inodes") ? 100000000 : t->inodes;
+		int r;
+
+		snprintf(path, sizeof path, NEW_ROOT "%s", t->path);
+		r = mount_tmpfs(path, t->exec ? 0 : MS_NOEXEC, t->size_bytes, inodes, t->mode, owner);
+		if (r < 0)
+			return step_failed(s, -r, "mount a tmpfs on %s", t->path);
+	}
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.h - start the process that becomes PID 1 of a sandbox.
+ *
+ * Our init is part of this binary and is executed from a sealed memory file: no path is looked up, no
+ * version can differ, and nothing of the caller's memory goes along.
+ */
+#ifndef NATIVE_LAUNCH_H
+#define NATIVE_LAUNCH_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct launch {
+	int control;	  /* becomes descriptor 3 */
+	int stdio[3];	  /* become 0, 1, 2 */
+	int keep;	  /* stays open in init: the slot's lock */
+	int cgroup;	  /* v2 directory to be born in, -1: none */
+	bool rootless;	  /* born in a user namespace of its own */
+};
+
+/* 0, *ret_pid and *ret_pidfd; the process has executed init by then. The child sends no signal to the
+ * caller when it ends and is waited for by launch_wait(). */
+int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e) must_check;
+
+/* How the process ended; blocks until it has. 0 or -errno. */
+int launch_wait(int pidfd, bool *ret_signaled, int *ret_status);
+
+#endif

@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.c - one command, one sandbox, from nothing to gone.
+ *
+ * create() makes the sandbox, supervise() watches it, finish() kills and counts, destroy() removes.
+ * Each part can be entered with the earlier ones half done: struct sandbox says what exists.
+ */
+#include "native/native.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "image/host.h"
+#include "init/protocol.h"
+#include "native/cgroup.h"
+#include "native/collect.h"
+#include "native/feed.h"
+#include "native/idmap.h"
+#include "native/launch.h"
+#include "native/plan.h"
+#include "native/seccomp.h"
+#include "native/slot.h"
+#include "native/supervise.h"
+#include "native/volume.h"
+
+/* Longest we wait for our own init's next word while the sandbox is made, and for a killed sandbox to
+ * be gone. Both take milliseconds; a machine that needs this long is broken. */
+#define CREATE_LIMIT_S 20
+#define DEATH_LIMIT_MS 20000
+
+/* Files the code may have open; more than any interpreter needs, small enough that kernel memory for
+ * them stays within the memory limit. */
+#define OPEN_FILES 1024
+#define FILE_SIZE_MIN (1ull << 30)
+
+struct sandbox {
+	const struct places *places;
+	const struct spec *spec;
+	const struct native_io *io;
+	struct result *result;
+	struct cgroup_host host;
+	struct cgroup cgroup;
+	struct slot slot;
+	struct host_image image;
+	struct plan *plan;
+	int control, pidfd;
+	pid_t pid;
+	int volumes[PLAN_MAX_VOLUMES];
+	int pipes[3];		    /* our ends: stdin write, stdout read, stderr read */
+	int places_fd[MAX_PLACES + 1]; /* tmpfs mounts in plan order; rootless: then the user namespace */
+	size_t places_count;
+	struct evidence evidence;
+	struct supervision watch;
+};
+
+int landlock_abi(void)
+{
+	int abi = (int)syscall(444 /* landlock_create_ruleset */, NULL, 0, 1 /* VERSION */);
+
+	return abi < 0 ? 0 : abi > 7 ? 7 : abi; /* 7: the newest whose rules we know */
+}
+
+/* 128 random bits behind a prefix: ids cannot be guessed. */
+static int make_id(char *id, size_t size, const char *prefix, struct err *e)
+{
+	unsigned char random[16];
+	size_t n = strlen(prefix);
+
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		return err_set(e, errno, "get random bytes");
+	memcpy(id, prefix, n);
+	for (size_t i = 0; i < sizeof random && n + 2 < size; i++, n += 2)
+		snprintf(id + n, size - n, "%02x", random[i]);
+	return 0;
+}
+
+static void plan_rlimits(struct plan *p, const struct spec *s)
+{
+	uint64_t largest = FILE_SIZE_MIN;
+
+	for (size_t i = 0; i < s->tmpfs_count; i++)
+		if (s->tmpfs[i].size_bytes > largest)
+			largest = s->tmpfs[i].size_bytes;
+	for (size_t i = 0; i < PLAN_RLIMITS; i++)
+		p->rlimit[i] = UINT64_MAX;
+	p->rlimit[RLIMIT_CORE] = 1; /* not 0: 1 is the value that never starts a pipe core_pattern */
+	p->rlimit[RLIMIT_MEMLOCK] = 0;
+	p->rlimit[RLIMIT_MSGQUEUE] = 0;
+	p->rlimit[RLIMIT_NICE] = 0;
+	p->rlimit[RLIMIT_RTPRIO] = 0;
+	p->rlimit[RLIMIT_NOFILE] = OPEN_FILES;
+	p->rlimit[RLIMIT_FSIZE] = largest;
+	p->rlimit[RLIMIT_SIGPENDING] = 256;
+	/* Above the pids cgroup's limit, so that the one with a counter is met first. */
+	p->rlimit[RLIMIT_NPROC] = s->pids_limit + 8;
+}
+
+#ifdef CLOCHE_MUTATION
+static void plan_mutation(struct plan *p)
+{
+	const char *off = getenv("CLOCHE_OFF");
+
+	if (off)
+		snprintf(p->off, sizeof p->off, "%s", off);
+}
+#else
+static void plan_mutation(struct plan *p)
+{
+	(void)p;
+}
+#endif
+
+static int make_plan(struct sandbox *b, struct err *e)
+{
+	const struct spec *s = b->spec;
+	struct plan *p = calloc(1, sizeof *p);
+	bool rootless = b->places->rootless;
+
+	if (!p)
+		return err_set(e, ENOMEM, "make a plan");
+	b->plan = p;
+	p->rootless = rootless;
+	p->uid = s->uid;
+	p->gid = s->gid;
+	p->root_mount_id = rootless ? 0 : b->slot.root_uid;
+	p->user_mount_id = rootless ? s->uid : b->slot.user_uid;
+	p->dev_profile = strcmp(s->profile, "dev") == 0;
+	p->landlock_abi = (uint32_t)landlock_abi();
+	if (p->landlock_abi == 0 && !s->best_effort)
+		return err_set(e, 0, "this kernel has no Landlock: add landlock to lsm= on its command line, or "
+				     "use --best-effort to run without this layer");
+	memcpy(p->hostname, s->hostname, sizeof s->hostname);
+	memcpy(p->profile, s->profile, sizeof s->profile);
+	memcpy(p->template, b->image.template, sizeof p->template);
+	if (make_id(p->machine_id, sizeof p->machine_id, "", e) < 0)
+		return -1;
+	plan_rlimits(p, s);
+	plan_mutation(p);
+	for (size_t i = 0; i < s->tmpfs_count; i++) {
+		struct plan_tmpfs *t = &p->tmpfs[p->tmpfs_count++];
+
+		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
+		t->size_bytes = s->tmpfs[i].size_bytes;
+		t->inodes = s->tmpfs[i].inodes;
+		t->exec = s->tmpfs[i].exec;
+		t->owned = strcmp(t->path, "/dev/shm") != 0;
+		/* /dev/shm can be used by name, not listed. */
+		t->mode = t->owned ? strcmp(t->path, "/tmp") == 0 ? 01777 : 0755 : 01733;
+	}
+	return volumes_prepare(s, &b->slot, rootless, p, b->volumes, e);
+}
+
+/* stdin, stdout and stderr of the command: pipes whose ends on our side never block. */
+static int make_pipes(struct sandbox *b, int ret_theirs[3], struct err *e)
+{
+	for (int i = 0; i < 3; i++) {
+		int p[2], ours = i == 0 ? 1 : 0;
+
+		if (pipe2(p, O_CLOEXEC) < 0)
+			return err_set(e, errno, "make a pipe");
+		ret_theirs[i] = p[!ours];
+		b->pipes[i] = p[ours];
+		if (fcntl(p[ours], F_SETFL, O_NONBLOCK) < 0)
+			return err_set(e, errno, "make a pipe non-blocking");
+	}
+	return 0;
+}
+
+static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
+{
+	const struct timeval limit = {.tv_sec = CREATE_LIMIT_S};
+	int p[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) < 0)
+		return err_set(e, errno, "make a socket pair");
+	b->control = p[0];
+	*ret_theirs = p[1];
+	if (setsockopt(p[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0 ||
+	    setsockopt(p[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0)
+		return err_set(e, errno, "limit the control socket");
+	return 0;
+}
+
+static int start_init(struct sandbox *b, struct err *e)
+{
+	int theirs[3] = {-1, -1, -1};
+	_cleanup_close_ int control = -1;
+	struct launch l = {.keep = b->slot.lock, .cgroup = b->cgroup.dir,
+			   .rootless = b->places->rootless};
+	int r = make_pipes(b, theirs, e);
+
+	if (r == 0)
+		r = make_control(b, &control, e);
+	if (r == 0) {
+		memcpy(l.stdio, theirs, sizeof theirs);
+		l.control = control;
+		r = launch(&l, &b->pid, &b->pidfd, e);
+	}
+	for (int i = 0; i < 3; i++)
+		fd_close(&theirs[i]);
+	return r;
+}
+
+static int send_to_init(struct sandbox *b, enum frame_type type, const void *payload, size_t size,
+			const int *fds, size_t fd_count, struct err *e)
+{
+	int r = frame_send(b->control, type, 0, payload, (uint32_t)size, fds, fd_count);
+
+	return r < 0 ? err_set(e, -r, "talk to init") : 0;
+}
+
+static int send_plan(struct sandbox *b, struct err *e)
+{
+	int fds[1 + PLAN_MAX_VOLUMES] = {b->image.dir};
+	size_t n = 1;
+
+	for (uint32_t i = 0; i < b->plan->volume_count && b->volumes[i] >= 0; i++)
+		fds[n++] = b->volumes[i];
+	return send_to_init(b, FRAME_PLAN, b->plan,
+			    offsetof(struct plan, volumes) +
+				    b->plan->volume_count * sizeof b->plan->volumes[0],
+			    fds, n, e);
+}
+
+static int send_cgroups(struct sandbox *b, struct err *e)
+{
+	int fds[CONTROLLER_COUNT];
+	size_t n = 0;
+	int r = cgroup_create_v1(&b->cgroup, b->spec, fds, &n, e);
+
+	if (r < 0)
+		err_stage(e, "cgroup");
+	else
+		r = send_to_init(b, FRAME_CGROUP, NULL, 0, fds, n, e);
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
+	return r;
+}
+
+/* What init says next while the sandbox is made: this frame, or why it could not be. */
+static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count, struct err *e)
+{
+	unsigned char payload[sizeof(struct failed_record)];
+	struct failed_record failed;
+	struct frame f;
+	int r = frame_receive(b->control, FROM_GUEST, &f, payload, sizeof payload, fds, fd_count);
+
+	if (r == 0 && f.type == FRAME_FAILED && failed_record_decode(payload, f.size, &failed) == 0) {
+		err_set(e, (int)failed.errnum, "%s", failed.what);
+		return err_stage(e, failed.stage);
+	}
+	if (r < 0 || f.type != type) {
+		err_set(e, r == -EPIPE || r == 0 ? 0 : -r, "init ended while the sandbox was made");
+		return err_stage(e, "init");
+	}
+	return 0;
+}
+
+static int give_ids(struct sandbox *b, struct err *e)
+{
+	const struct slot *k = &b->slot;
+	const struct id_pair uids[] = {{0, k->root_uid}, {b->spec->uid, k->user_uid}};
+	const struct id_pair gids[] = {{0, k->root_gid}, {b->spec->gid, k->user_gid}};
+	_cleanup_close_ int userns = -1;
+	int r;
+
+	if (!b->places->rootless) {
+		r = userns_make(uids, 2, gids, 2, &userns, e);
+		if (r == 0)
+			r = send_to_init(b, FRAME_USERNS, NULL, 0, &userns, 1, e);
+	} else {
+		r = expect(b, FRAME_MAPME, NULL, NULL, e);
+		if (r == 0)
+			r = userns_map_by_helper(b->pid, uids, gids, 2, e);
+		if (r == 0)
+			r = send_to_init(b, FRAME_USERNS, NULL, 0, NULL, 0, e);
+	}
+	return r < 0 && !e->stage[0] ? err_stage(e, "userns") : r;
+}
+
+static int send_command(struct sandbox *b, struct err *e)
+{
+	const struct spec *s = b->spec;
+	struct exec_record exec = {s->uid, s->gid, (uint32_t)s->command.count, (uint32_t)s->env.count, EXEC_LAST};
+	size_t size = sizeof exec + strlen(s->workdir) + 1, n;
+	_cleanup_free_ char *payload = NULL;
+	const struct strings *lists[] = {&s->command, &s->env};
+
+	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+		for (size_t i = 0; i < lists[l]->count; i++)
+			size += strlen(lists[l]->item[i]) + 1;
+	payload = malloc(size);
+	if (!payload)
+		return err_set(e, ENOMEM, "make the command");
+	memcpy(payload, &exec, sizeof exec);
+	n = sizeof exec;
+	memcpy(payload + n, s->workdir, strlen(s->workdir) + 1);
+	n += strlen(s->workdir) + 1;
+	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+		for (size_t i = 0; i < lists[l]->count; i++) {
+			size_t m = strlen(lists[l]->item[i]) + 1;
+
+			memcpy(payload + n, lists[l]->item[i], m);
+			n += m;
+		}
+	return send_to_init(b, FRAME_EXEC, payload, size, NULL, 0, e);
+}
+
+/* What killed runs have left is removed by the first run of a later process. */
+static void sweep_once(const struct sandbox *b)
+{
+	static atomic_flag done = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&done))
+		cgroup_sweep(&b->host, b->places);
+}
+
+/* Everything up to the order to execute. What differs between root and rootless is in give_ids(). */
+static int create(struct sandbox *b, struct err *e)
+{
+	struct id_range range;
+
+	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0 ||
+	    slot_acquire(b->places, &range, &b->slot, e) < 0)
+		return err_stage(e, "ids");
+	if (host_image_open(b->places, &b->image, e) < 0)
+		return err_stage(e, "image");
+	cgroup_host_find(b->places, &b->host);
+	sweep_once(b);
+	if (cgroup_create(&b->host, b->slot.number, b->spec, &b->cgroup, e) < 0)
+		return err_stage(e, "cgroup");
+	if (make_plan(b, e) < 0)
+		return err_stage(e, "plan");
+	if (start_init(b, e) < 0)
+		return err_stage(e, "namespaces");
+	if (send_plan(b, e) < 0 || send_cgroups(b, e) < 0 || give_ids(b, e) < 0)
+		return -1;
+	b->places_count = ARRAY_SIZE(b->places_fd);
+	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0)
+		return -1;
+	if (b->places_count != b->plan->tmpfs_count + b->places->rootless) {
+		err_set(e, 0, "init reported %zu writable places", b->places_count);
+		return err_stage(e, "init");
+	}
+	return 0;
+}
+
+static int order_start(struct sandbox *b, struct err *e)
+{
+	/* An input that does not fit is reported by init, which then stops listening. */
+	if (feed_inputs(b->control, b->spec, e) < 0 || send_command(b, e) < 0) {
+		struct err told = {0};
+
+		if (e->errnum == EPIPE || e->errnum == ECONNRESET)
+			if (expect(b, FRAME_STARTED, NULL, NULL, &told) < 0 && told.stage[0])
+				*e = told;
+		return e->stage[0] ? -1 : err_stage(e, "files");
+	}
+	return 0;
+}
+
+static void watch(struct sandbox *b)
+{
+	struct supervision *w = &b->watch;
+	bool keep = b->io->out_fd < 0;
+
+	w->spec = b->spec;
+	w->io = b->io;
+	w->cgroup = &b->cgroup;
+	w->control = b->control;
+	w->pidfd = b->pidfd;
+	w->stdin_pipe = TAKE_FD(b->pipes[0]);
+	w->places = b->places_fd;
+	w->place_count = b->plan->tmpfs_count;
+	w->evidence = &b->evidence;
+	w->begun_us = now_us();
+	w->stdin_source = b->io->stdin_data ? -1 : b->io->stdin_fd;
+	w->stdin_data = b->io->stdin_size ? b->io->stdin_data : NULL;
+	w->stdin_size = b->io->stdin_size;
+	stream_init(&w->out, TAKE_FD(b->pipes[1]), keep ? -1 : b->io->out_fd, b->io->escape_out,
+		    b->spec->max_output_bytes, &b->result->out);
+	stream_init(&w->err, TAKE_FD(b->pipes[2]), keep ? -1 : b->io->err_fd, b->io->escape_err,
+		    b->spec->max_output_bytes, &b->result->err);
+	if (w->stdin_source < 0 && !w->stdin_data)
+		fd_close(&w->stdin_pipe);
+	supervise(w);
+}
+
+/* Every process dies, and is seen dead: init is the last of its pid namespace, and the kernel lets it
+ * go only after all the others. */
+static int end_all(struct sandbox *b, struct err *e)
+{
+	struct pollfd p = {.fd = b->pidfd, .events = POLLIN};
+	bool ending_by_itself = b->evidence.main_ended && !b->watch.survivors;
+	int n;
+
+	if (!ending_by_itself) {
+		cgroup_kill(&b->cgroup);
+		syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
+	}
+	do
+		n = poll(&p, 1, DEATH_LIMIT_MS);
+	while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return err_set(e, 0, "sandbox %s did not die within %d s of its kill", b->result->sandbox,
+			       DEATH_LIMIT_MS / 1000);
+	n = launch_wait(b->pidfd, &b->evidence.init_signaled, &b->evidence.init_status);
+	b->evidence.init_ended = n == 0;
+	fd_close(&b->pidfd);
+	return 0;
+}
+
+static void count(struct sandbox *b)
+{
+	struct result *r = b->result;
+	struct cgroup_counters c;
+
+	if (b->watch.place_count)
+		supervise_sample_disk(&b->watch);
+	cgroup_read(&b->cgroup, &c);
+	b->evidence.oom_kills = r->oom_kills = c.oom_kills;
+	r->cpu_us = c.cpu_us;
+	r->memory_peak_bytes = c.memory_peak_bytes;
+	r->pids_peak = c.pids_peak;
+	r->limits_hit = b->watch.limits_hit | (c.memory_hit ? HIT_MEMORY : 0) | (c.pids_hit ? HIT_PIDS : 0);
+	if (r->out.bytes > r->out.kept || r->err.bytes > r->err.kept)
+		r->limits_hit |= HIT_OUTPUT;
+	if (b->watch.started_us)
+		r->wall_ms = (double)(b->watch.ended_us - b->watch.started_us) / 1000;
+}
+
+static int place_of(const struct sandbox *b, const char *path)
+{
+	for (uint32_t i = 0; i < b->plan->tmpfs_count; i++)
+		if (strcmp(b->plan->tmpfs[i].path, path) == 0)
+			return b->places_fd[i];
+	return -1;
+}
+
+static void export_artifacts(struct sandbox *b)
+{
+	struct collect_source from = {place_of(b, "/output"), place_of(b, "/workspace"), -1};
+
+	if (b->places->rootless)
+		from.userns = b->places_fd[b->plan->tmpfs_count];
+	collect_artifacts(b->spec, &from, b->result);
+}
+
+static const char *mechanism(const struct cgroup *c, bool has)
+{
+	if (!has)
+		return "none";
+	return c->host->version == CGROUP_V2 ? "cgroup-v2" : "cgroup-v1";
+}
+
+static void say_enforced(struct sandbox *b, bool made)
+{
+	const struct cgroup *c = &b->cgroup;
+	const struct seccomp_profile *filter = seccomp_profile_find(b->spec->profile);
+	struct enforced *f = &b->result->enforced;
+
+	*f = (struct enforced){
+		.runtime = "native",
+		.rootless = b->places->rootless,
+		.uid = b->spec->uid,
+		.memory = "none", .swap = "none", .cpu = "none", .pids = "none",
+		.network = "none", .network_denials = "not observed",
+		.rootfs = "none", .disk = "none", .capabilities = "not dropped", .seccomp = "none",
+	};
+	if (!made)
+		return;
+	f->user_namespace = f->no_new_privs = true;
+	f->memory = mechanism(c, c->has[MEMORY]);
+	f->swap = mechanism(c, c->has_swap);
+	if (c->has[MEMORY] && !c->has_swap)
+		f->swap = "host has no swap";
+	f->cpu = mechanism(c, c->has[CPU]);
+	f->pids = mechanism(c, c->has[PIDS]);
+	f->network = "netns";
+	f->rootfs = "read-only overlay";
+	f->disk = "tmpfs size+inodes";
+	f->capabilities = "none";
+	f->landlock = (int)b->plan->landlock_abi;
+	if (filter)
+		snprintf(f->seccomp, sizeof f->seccomp, "sha256:%s", filter->sha256);
+}
+
+/* Idempotent; runs whatever was reached. */
+static void destroy(struct sandbox *b)
+{
+	struct err e = {0};
+
+	for (int i = 0; i < 3; i++)
+		fd_close(&b->pipes[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(b->volumes); i++)
+		fd_close(&b->volumes[i]);
+	for (size_t i = 0; i < b->places_count; i++)
+		fd_close(&b->places_fd[i]);
+	stream_close(&b->watch.out);
+	stream_close(&b->watch.err);
+	fd_close(&b->watch.stdin_pipe);
+	fd_close(&b->control);
+	fd_close(&b->pidfd);
+	host_image_done(&b->image);
+	if (b->cgroup.host && cgroup_destroy(&b->cgroup, &e) < 0 && !b->result->message[0])
+		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
+	slot_release(&b->slot);
+	free(TAKE_PTR(b->plan));
+}
+
+static void creation_failed(struct sandbox *b, const struct err *e)
+{
+	struct result *r = b->result;
+
+	b->evidence.create_failed = true;
+	b->evidence.failed_as = REASON_CREATE_FAILED;
+	memcpy(r->stage, e->stage, sizeof r->stage);
+	r->errnum = e->errnum;
+	snprintf(r->message, sizeof r->message, "%s", e->text);
+}
+
+/* The command itself could not be started: init said so. */
+static void start_failed(struct sandbox *b)
+{
+	struct err e = {0};
+
+	err_set(&e, (int)b->watch.failed.errnum, "%s", b->watch.failed.what);
+	err_stage(&e, b->watch.failed.stage);
+	creation_failed(b, &e);
+}
+
+static void say_what_happened(struct sandbox *b)
+{
+	struct result *r = b->result;
+	size_t n = sizeof r->message;
+
+	if (r->message[0])
+		return;
+	switch (r->reason) {
+	case REASON_EXITED:
+		if (r->exit_code)
+			snprintf(r->message, n, "the command ended with exit code %d", r->exit_code);
+		break;
+	case REASON_SIGNALED:
+		snprintf(r->message, n, "the command was ended by signal %d (%s)", r->signal, strsignal(r->signal));
+		break;
+	case REASON_SECCOMP_VIOLATION:
+		snprintf(r->message, n, "the command was ended for a system call of another architecture");
+		break;
+	case REASON_TIMEOUT:
+		snprintf(r->message, n, "stopped after %.6g s of wall time", (double)b->spec->timeout_us / 1e6);
+		break;
+	case REASON_CPU_TIME:
+		snprintf(r->message, n, "stopped after %.6g s of CPU time", (double)b->spec->cpu_time_us / 1e6);
+		break;
+	case REASON_IDLE_TIMEOUT:
+		snprintf(r->message, n, "stopped after %.6g s without output",
+			 (double)b->spec->idle_timeout_us / 1e6);
+		break;
+	case REASON_OOM:
+		snprintf(r->message, n, "out of memory: the limit is %llu bytes",
+			 (unsigned long long)b->spec->memory_bytes);
+		break;
+	case REASON_OUTPUT_LIMIT:
+		snprintf(r->message, n, "stopped for printing more than %llu bytes",
+			 (unsigned long long)b->spec->max_output_bytes);
+		break;
+	case REASON_RUNTIME_CRASH:
+		snprintf(r->message, n, "the sandbox's init ended without a report");
+		break;
+	default:
+		snprintf(r->message, n, "%s", codes[result_code(r)].people);
+	}
+}
+
+/* After the last process: drain, count, collect, judge. */
+static void finish(struct sandbox *b, bool made)
+{
+	struct err e = {0};
+
+	if (b->pidfd >= 0 && end_all(b, &e) < 0 && !b->evidence.create_failed)
+		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
+	stream_finish(&b->watch.out);
+	stream_finish(&b->watch.err);
+	if (b->cgroup.host)
+		count(b);
+	if (made && b->watch.started_us && !b->evidence.create_failed)
+		export_artifacts(b);
+	b->evidence.cpu_limited = b->spec->cpu_time_us != SPEC_UNLIMITED;
+	judge(&b->evidence, b->result);
+	say_what_happened(b);
+	say_enforced(b, made);
+}
+
+int native_run(const struct places *places, const struct spec *s, const struct native_io *io,
+	       struct result *r, struct err *e)
+{
+	struct sandbox *b = calloc(1, sizeof *b);
+	bool made = false;
+
+	*r = (struct result){.cpu_us = RESULT_UNKNOWN, .memory_peak_bytes = RESULT_UNKNOWN,
+			     .pids_peak = RESULT_UNKNOWN};
+	if (!b)
+		return err_set(e, ENOMEM, "start a run");
+	b->places = places;
+	b->spec = s;
+	b->io = io;
+	b->result = r;
+	b->slot.lock = b->image.dir = b->control = b->pidfd = b->cgroup.dir = -1;
+	b->watch.stdin_pipe = b->watch.out.source = b->watch.err.source = -1;
+	b->watch.out.sink = b->watch.err.sink = -1;
+	b->watch.out.captured = &r->out;
+	b->watch.err.captured = &r->err;
+	memset(b->pipes, -1, sizeof b->pipes);
+	memset(b->volumes, -1, sizeof b->volumes);
+	if (make_id(r->id, sizeof r->id, "run_", e) < 0 ||
+	    make_id(r->sandbox, sizeof r->sandbox, "sbx_", e) < 0) {
+		free(b);
+		return -1;
+	}
+	if (create(b, e) < 0 || order_start(b, e) < 0) {
+		creation_failed(b, e);
+	} else {
+		made = true;
+		watch(b);
+		if (b->evidence.create_failed)
+			start_failed(b);
+	}
+	finish(b, made);
+	destroy(b);
+	free(b);
+	return 0;
+}

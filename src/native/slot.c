@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/slot.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/units.h"
+
+/* Root's default block: above systemd's container range (it ends at 0x6fffffff), below the ids that
+ * old software takes for negative. */
+#define DEFAULT_BASE  0x70000000u
+#define DEFAULT_COUNT 131072u
+#define MAX_SLOTS     65536u
+
+static int parse_block(const char *block, uint32_t *base, uint32_t *count, struct err *e)
+{
+	char text[32];
+	char *colon;
+	uint64_t b, c;
+
+	if (strlen(block) >= sizeof text)
+		goto bad;
+	memcpy(text, block, strlen(block) + 1);
+	colon = strchr(text, ':');
+	if (!colon)
+		goto bad;
+	*colon = '\0';
+	if (parse_count(text, 65536, UINT32_MAX - 65536, &b) < 0 ||
+	    parse_count(colon + 1, IDS_PER_SLOT, UINT32_MAX, &c) < 0 || b + c > UINT32_MAX)
+		goto bad;
+	*base = (uint32_t)b;
+	*count = (uint32_t)c;
+	return 0;
+bad:
+	return err_set(e, 0, "uid_range %.40s: give BASE:COUNT, with BASE at least 65536", block);
+}
+
+/* The first range of this user in /etc/subuid or /etc/subgid: lines of NAME_OR_UID:BASE:COUNT. */
+static int find_sub_range(const char *path, uint32_t *base, uint32_t *count, struct err *e)
+{
+	_cleanup_free_ char *line = NULL;
+	struct passwd *me = getpwuid(geteuid());
+	char number[16];
+	size_t room = 0;
+	FILE *f = fopen(path, "re");
+	int found = 0;
+
+	snprintf(number, sizeof number, "%u", geteuid());
+	while (f && !found && getline(&line, &room, f) > 0) {
+		char *colon = strchr(line, ':');
+
+		if (!colon)
+			continue;
+		*colon = '\0';
+		colon[1 + strcspn(colon + 1, "\n")] = '\0';
+		if (strcmp(line, number) != 0 && (!me || strcmp(line, me->pw_name) != 0))
+			continue;
+		found = parse_block(colon + 1, base, count, e) == 0;
+	}
+	if (f)
+		fclose(f);
+	if (!found)
+		return err_set(e, 0,
+			       "no ids for sandboxes: %s has no range for %s; add one with "
+			       "`sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s`",
+			       path, me ? me->pw_name : number, me ? me->pw_name : number);
+	return 0;
+}
+
+int id_range_find(const struct places *places, const char *block, struct id_range *ret, struct err *e)
+{
+	uint32_t uids = DEFAULT_COUNT, gids;
+
+	ret->uid_base = ret->gid_base = DEFAULT_BASE;
+	if (!places->rootless) {
+		if (block && parse_block(block, &ret->uid_base, &uids, e) < 0)
+			return -1;
+		ret->gid_base = ret->uid_base;
+		gids = uids;
+	} else if (find_sub_range("/etc/subuid", &ret->uid_base, &uids, e) < 0 ||
+		   find_sub_range("/etc/subgid", &ret->gid_base, &gids, e) < 0) {
+		return -1;
+	}
+	ret->slots = (uids < gids ? uids : gids) / IDS_PER_SLOT;
+	if (ret->slots > MAX_SLOTS)
+		ret->slots = MAX_SLOTS;
+	return 0;
+}
+
+int slot_try(const struct places *places, uint32_t number, int *ret_lock)
+{
+	char path[sizeof places->runtime + 32];
+	_cleanup_close_ int fd = -1;
+
+	snprintf(path, sizeof path, "%s/slots/%u", places->runtime, number);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return -errno;
+	*ret_lock = TAKE_FD(fd);
+	return 0;
+}
+
+static int make_slot_dir(const struct places *places, struct err *e)
+{
+	char path[sizeof places->runtime + 32];
+	int r;
+
+	snprintf(path, sizeof path, "%s/slots", places->runtime);
+	r = make_private_dirs(path);
+	return r < 0 ? err_set(e, -r, "make %s", path) : 0;
+}
+
+int slot_acquire(const struct places *places, const struct id_range *range, struct slot *ret,
+		 struct err *e)
+{
+	for (uint32_t n = 0; n < range->slots; n++) {
+		int r = slot_try(places, n, &ret->lock);
+
+		if (r == -ENOENT) {
+			if (make_slot_dir(places, e) < 0)
+				return -1;
+			r = slot_try(places, n, &ret->lock);
+		}
+		if (r == -EWOULDBLOCK)
+			continue;
+		if (r < 0)
+			return err_set(e, -r, "lock %s/slots/%u", places->runtime, n);
+		ret->number = n;
+		ret->root_uid = range->uid_base + n * IDS_PER_SLOT;
+		ret->root_gid = range->gid_base + n * IDS_PER_SLOT;
+		ret->user_uid = ret->root_uid + 1;
+		ret->user_gid = ret->root_gid + 1;
+		return 0;
+	}
+	return err_set(e, 0, "all %u slots are in use: wait for a run to end, or give a larger uid_range",
+		       range->slots);
+}
+
+void slot_release(struct slot *s)
+{
+	fd_close(&s->lock);
+}
