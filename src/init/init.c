@@ -44,7 +44,7 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 /* The first frame decides: PLAN for the native runtime, anything else is handled by the guest. */
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
-	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc_sys = -1};
+	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .netns = -1, .proc_sys = -1};
 	const char *stage = "plan";
 	int r;
 
@@ -91,6 +91,9 @@ int main(void)
 	/* Signals are read, never handled: there is no handler to race with. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
+	/* What the caller ignored must not reach the command as ignored. */
+	for (int i = 1; i < 65; i++)
+		signal(i, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	guest_init(&guest, CONTROL);
 	first_frame();

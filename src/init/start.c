@@ -90,9 +90,7 @@ static int child(void *argument)
 	sigset_t none;
 
 	errno = 0;
-	/* Dispositions that init or its maker ignored must not reach the command. */
-	for (int i = 1; i < 65; i++)
-		signal(i, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL); /* the one that init ignores */
 	for (int i = 0; i < 3; i++)
 		if (s->stdio[i] >= 0 && dup2(s->stdio[i], i) < 0)
 			return child_failed(s, "stdio", "standard stream");

@@ -503,8 +503,14 @@ int cgroup_destroy(struct cgroup *c, struct err *e)
 
 static void sweep_tree(const char *parent, const struct places *places)
 {
-	DIR *d = parent[0] ? opendir(parent) : NULL;
 	struct dirent *entry;
+	struct stat st;
+	DIR *d;
+
+	/* Two links and one for each folder in it: most often there is none. */
+	if (!parent[0] || stat(parent, &st) < 0 || st.st_nlink == 2)
+		return;
+	d = opendir(parent);
 
 	while (d && (entry = readdir(d))) {
 		_cleanup_close_ int lock = -1;

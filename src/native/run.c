@@ -325,7 +325,7 @@ static void sweep_once(const struct sandbox *b)
 		cgroup_sweep(&b->host, b->places);
 }
 
-/* Everything up to the order to execute. What differs between root and rootless is in give_ids(). */
+/* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
 	struct id_range range;
@@ -345,26 +345,31 @@ static int create(struct sandbox *b, struct err *e)
 		return err_stage(e, "namespaces");
 	if (send_plan(b, e) < 0 || send_cgroups(b, e) < 0 || give_ids(b, e) < 0)
 		return -1;
-	b->places_count = ARRAY_SIZE(b->places_fd);
-	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0)
-		return -1;
-	if (b->places_count != b->plan->tmpfs_count + b->places->rootless) {
-		err_set(e, 0, "init reported %zu writable places", b->places_count);
-		return err_stage(e, "init");
-	}
 	return 0;
 }
 
+/* Files and the command are sent ahead, while the sandbox is still being made. When init has given up
+ * meanwhile, its report is waiting and says why. */
 static int order_start(struct sandbox *b, struct err *e)
 {
-	/* An input that does not fit is reported by init, which then stops listening. */
-	if (feed_inputs(b->control, b->spec, e) < 0 || send_command(b, e) < 0) {
-		struct err told = {0};
+	struct err sending = {0};
+	bool sent = feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
 
-		if (e->errnum == EPIPE || e->errnum == ECONNRESET)
-			if (expect(b, FRAME_STARTED, NULL, NULL, &told) < 0 && told.stage[0])
-				*e = told;
-		return e->stage[0] ? -1 : err_stage(e, "files");
+	b->places_count = ARRAY_SIZE(b->places_fd);
+	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0) {
+		b->places_count = 0;
+		return -1;
+	}
+	if (!sent && (sending.errnum == EPIPE || sending.errnum == ECONNRESET) &&
+	    expect(b, FRAME_STARTED, NULL, NULL, e) < 0)
+		return -1;
+	if (!sent) {
+		*e = sending;
+		return err_stage(e, "files");
+	}
+	if (b->places_count != b->plan->tmpfs_count + b->places->rootless) {
+		err_set(e, 0, "init reported %zu writable places", b->places_count);
+		return err_stage(e, "init");
 	}
 	return 0;
 }
@@ -398,10 +403,9 @@ static void watch(struct sandbox *b)
 
 /* Every process dies, and is seen dead: init is the last of its pid namespace, and the kernel lets it
  * go only after all the others. */
-static int end_all(struct sandbox *b, struct err *e)
+static int end_all(struct sandbox *b, bool ending_by_itself, struct err *e)
 {
 	struct pollfd p = {.fd = b->pidfd, .events = POLLIN};
-	bool ending_by_itself = b->evidence.main_ended && !b->watch.survivors;
 	int n;
 
 	if (!ending_by_itself) {
@@ -433,8 +437,6 @@ static void count(struct sandbox *b)
 	r->memory_peak_bytes = c.memory_peak_bytes;
 	r->pids_peak = c.pids_peak;
 	r->limits_hit = b->watch.limits_hit | (c.memory_hit ? HIT_MEMORY : 0) | (c.pids_hit ? HIT_PIDS : 0);
-	if (r->out.bytes > r->out.kept || r->err.bytes > r->err.kept)
-		r->limits_hit |= HIT_OUTPUT;
 	if (b->watch.started_us)
 		r->wall_ms = (double)(b->watch.ended_us - b->watch.started_us) / 1000;
 }
@@ -588,12 +590,19 @@ static void finish(struct sandbox *b, bool made)
 {
 	struct err e = {0};
 
-	if (b->pidfd >= 0 && end_all(b, &e) < 0 && !b->evidence.create_failed)
+	bool settled = b->evidence.main_ended && !b->watch.survivors;
+
+	/* With nothing left alive but init, the counters stand still: read them while it goes. */
+	if (settled)
+		count(b);
+	if (b->pidfd >= 0 && end_all(b, settled, &e) < 0 && !b->evidence.create_failed)
 		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
 	stream_finish(&b->watch.out);
 	stream_finish(&b->watch.err);
-	if (b->cgroup.host)
+	if (b->cgroup.host && !settled)
 		count(b);
+	if (b->result->out.bytes > b->result->out.kept || b->result->err.bytes > b->result->err.kept)
+		b->result->limits_hit |= HIT_OUTPUT;
 	if (made && b->watch.started_us && !b->evidence.create_failed)
 		export_artifacts(b);
 	b->evidence.cpu_limited = b->spec->cpu_time_us != SPEC_UNLIMITED;

@@ -37,7 +37,8 @@ static int make_node(struct isolation *s, const char *name, unsigned minor_numbe
 
 	snprintf(path, sizeof path, DEV "/%s", name);
 	if (!s->plan->rootless) {
-		if (mknod(path, S_IFCHR | 0666, makedev(1, minor_number)) < 0)
+		if (mknod(path, S_IFCHR | 0666, makedev(1, minor_number)) < 0 ||
+		    chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
 			return step_failed(s, errno, "make device %s", name);
 		return 0;
 	}
@@ -66,9 +67,12 @@ static int own_terminals(struct isolation *s)
 int isolate_dev(struct isolation *s)
 {
 	mode_t mask = umask(0);
+	char options[96];
 	int r = 0;
 
-	if (mount("tmpfs", DEV, "tmpfs", MS_NOSUID | MS_NOEXEC, "size=64k,nr_inodes=32,mode=755") < 0)
+	snprintf(options, sizeof options, "size=64k,nr_inodes=32,mode=755,uid=%u,gid=%u",
+		 s->plan->root_mount_id, s->plan->root_mount_id);
+	if (mount("tmpfs", DEV, "tmpfs", MS_NOSUID | MS_NOEXEC, options) < 0)
 		return step_failed(s, errno, "mount /dev");
 	for (size_t i = 0; r == 0 && i < sizeof nodes / sizeof *nodes; i++)
 		r = make_node(s, nodes[i].name, nodes[i].minor_number);

@@ -18,19 +18,20 @@ static const struct step {
 	int (*apply)(struct isolation *s);
 } steps[] = {
 	{"limits", isolate_victim},
-	{"namespaces", isolate_namespaces},	 /* slow: the supervisor makes cgroups meanwhile */
+	{"net", isolate_network_begin},		 /* slow, so first; goes on beside what follows */
+	{"namespaces", isolate_namespaces},
 	{"cgroup", isolate_cgroup},		 /* before any page is charged */
 	{"volume", isolate_volumes_open},	 /* rootless: while we may read what the caller may */
 	{"userns", isolate_userns_receive},	 /* rootless: from here on we are root inside */
 	{"time", isolate_time},			 /* before the first fork */
 	{"hostname", isolate_hostname},
-	{"net", isolate_loopback},
 	{"rootfs", isolate_rootfs},
 	{"dev", isolate_dev},			 /* real root: device nodes of our own */
 	{"proc", isolate_proc},			 /* rootless: needs the host's still in place */
 	{"tmpfs", isolate_tmpfs},
 	{"volume", isolate_volumes},
 	{"pivot", isolate_pivot},
+	{"net", isolate_network_join},		 /* as real root: the sandbox owns none of its namespaces */
 	{"userns", isolate_userns_enter},	 /* after the last mount */
 	{"limits", isolate_rlimits},
 	{"privileges", isolate_no_new_privs},	 /* Landlock asks for it */

@@ -23,6 +23,8 @@ struct isolation {
 	int image_dir;		     /* where the prepared root is */
 	int volumes[PLAN_MAX_VOLUMES]; /* detached mounts; rootless: from isolate_volumes_open() on */
 	int userns;		     /* root mode: the sandbox's user namespace */
+	int net_maker;		     /* pid of the child that makes the network namespace */
+	int netns;		     /* what it made */
 	int proc_sys;		     /* the host's /proc/sys, for one write inside the user namespace */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
 	char object[200];	     /* what the running step is about, for the error */
@@ -36,12 +38,13 @@ int step_failed(struct isolation *s, int errno_value, const char *format, ...)
 bool layer_is_off(const struct isolation *s, const char *layer);
 
 int isolate_victim(struct isolation *s);     /* oom.c: a better victim than anything of the host's */
-int isolate_namespaces(struct isolation *s); /* namespaces.c: mount, net, ipc, uts, time */
+int isolate_namespaces(struct isolation *s); /* namespaces.c: mount, ipc, uts, time */
 int isolate_cgroup(struct isolation *s);     /* cgroup_join.c */
 int isolate_userns_receive(struct isolation *s); /* userns.c: the ids, before anything is mounted */
 int isolate_time(struct isolation *s);	     /* time.c: clocks that start at zero */
 int isolate_hostname(struct isolation *s);   /* hostname.c */
-int isolate_loopback(struct isolation *s);   /* loopback.c */
+int isolate_network_begin(struct isolation *s); /* network.c: made meanwhile */
+int isolate_network_join(struct isolation *s);
 int isolate_rootfs(struct isolation *s);     /* rootfs.c: private overlays of the image */
 int isolate_dev(struct isolation *s);	     /* dev.c */
 int isolate_proc(struct isolation *s);	     /* proc.c */

@@ -22,7 +22,7 @@ int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint
 	return mount("tmpfs", path, "tmpfs", flags | MS_NOSUID | MS_NODEV, text) < 0 ? -errno : 0;
 }
 
-int make_directories(const char *below, const char *path)
+int make_directories(const char *below, const char *path, unsigned owner)
 {
 	char full[PLAN_PATH + 64];
 	size_t base = strlen(below);
@@ -35,12 +35,41 @@ int make_directories(const char *below, const char *path)
 		if (c != '/' && c != '\0')
 			continue;
 		*p = '\0';
-		if (mkdir(full, 0755) < 0 && errno != EEXIST)
+		if (mkdir(full, 0755) == 0) {
+			if (chown(full, owner, owner) < 0)
+				return -errno;
+		} else if (errno != EEXIST) {
 			return -errno;
+		}
 		*p = c;
 		if (c == '\0')
 			return 0;
 	}
+}
+
+int make_mount_point(const char *below, const struct plan_volume *v, unsigned owner)
+{
+	char path[PLAN_PATH + 64], parent[PLAN_PATH];
+	char *slash;
+	int fd, r = 0;
+
+	if (!v->is_file)
+		return make_directories(below, v->box, owner);
+	snprintf(parent, sizeof parent, "%s", v->box);
+	slash = strrchr(parent, '/');
+	if (slash != parent) {
+		*slash = '\0';
+		r = make_directories(below, parent, owner);
+	}
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof path, "%s%s", below, v->box);
+	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	r = fchown(fd, owner, owner) < 0 ? -errno : 0;
+	close(fd);
+	return r;
 }
 
 int clone_mount(const char *path, int idmap, bool *ret_mapped)

@@ -16,8 +16,11 @@
 int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
 		unsigned mode, unsigned owner);
 
-/* Make every missing directory of path (absolute inside the new root) in the folder `below`. */
-int make_directories(const char *below, const char *path);
+/* Make every missing folder of path (absolute inside the new root) in the folder `below`, owned so. */
+int make_directories(const char *below, const char *path, unsigned owner);
+
+/* Make the folder or empty file a volume is mounted on, in the folder `below`. */
+int make_mount_point(const char *below, const struct plan_volume *v, unsigned owner);
 
 /* A detached copy of the mount at path. idmap >= 0: with the ids of that user namespace, if this file
  * system can; *ret_mapped says whether. A descriptor or -errno. */

@@ -11,7 +11,7 @@
 #define CLONE_NEWTIME 0x80 /* linux/sched.h, 5.6 */
 #endif
 
-/* The pid namespace came with clone, the user and cgroup namespaces come later. The image directory
+/* The pid namespace came with clone; network, user and cgroup namespaces have steps of their own. The image directory
  * is entered first: its descriptor belongs to the old mount namespace, and unshare() moves only the
  * working directory over to the new one. */
 int isolate_namespaces(struct isolation *s)
@@ -21,8 +21,8 @@ int isolate_namespaces(struct isolation *s)
 		return step_failed(s, errno, "open /proc/sys");
 	if (fchdir(s->image_dir) < 0)
 		return step_failed(s, errno, "enter the image directory");
-	if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0)
-		return step_failed(s, errno, "unshare mount, net, ipc, uts and time namespaces");
+	if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0)
+		return step_failed(s, errno, "unshare mount, ipc, uts and time namespaces");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return step_failed(s, errno, "make all mounts private");
 	return 0;

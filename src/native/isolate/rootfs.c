@@ -37,6 +37,14 @@ static int write_own(struct isolation *s, const char *path, const char *text)
 	return r;
 }
 
+/* A folder of root inside. */
+static int own_folder(struct isolation *s, const char *path)
+{
+	if (mkdir(path, 0755) < 0 || chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
+		return step_failed(s, errno, "make %s", path);
+	return 0;
+}
+
 /* What differs between sandboxes: names, and the mount points their spec asks for. */
 static int fill_own(struct isolation *s)
 {
@@ -44,8 +52,9 @@ static int fill_own(struct isolation *s)
 	char text[PLAN_PATH + 64];
 	int r;
 
-	if (mkdir(OWN "/etc", 0755) < 0)
-		return step_failed(s, errno, "make " OWN "/etc");
+	r = own_folder(s, OWN "/etc");
+	if (r < 0)
+		return r;
 	snprintf(text, sizeof text, "%s\n", p->machine_id);
 	r = write_own(s, OWN "/etc/machine-id", text);
 	if (r < 0)
@@ -57,17 +66,15 @@ static int fill_own(struct isolation *s)
 	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
 		if (strcmp(p->tmpfs[i].path, "/dev/shm") == 0)
 			continue;
-		r = make_directories(OWN, p->tmpfs[i].path);
+		r = make_directories(OWN, p->tmpfs[i].path, p->root_mount_id);
 		if (r < 0)
 			return step_failed(s, -r, "make mount point %s", p->tmpfs[i].path);
 	}
-	return 0;
-}
-
-static int own_and_chown(struct isolation *s, const char *path)
-{
-	if (mkdir(path, 0755) < 0 || chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
-		return step_failed(s, errno, "make %s", path);
+	for (uint32_t i = 0; i < p->volume_count; i++) {
+		r = make_mount_point(OWN, &p->volumes[i], p->root_mount_id);
+		if (r < 0)
+			return step_failed(s, -r, "make mount point %s", p->volumes[i].box);
+	}
 	return 0;
 }
 
@@ -77,8 +84,9 @@ static int layer(struct isolation *s, const char *from, const char *to)
 	bool mapped;
 	int fd, r;
 
-	if (own_and_chown(s, to) < 0)
-		return -errno;
+	r = own_folder(s, to);
+	if (r < 0)
+		return r;
 	fd = clone_mount(from, s->userns, &mapped);
 	if (fd < 0)
 		return step_failed(s, -fd, "copy the mount of %s", from);
@@ -91,6 +99,7 @@ static int overlay(struct isolation *s, const char *where, const char *lowers)
 {
 	unsigned long flags = layer_is_off(s, "ro") ? MS_NOSUID | MS_NODEV : READ_ONLY;
 
+	/* No redirects of the lower layers are followed: fewer look-ups, and nothing to be led astray by. */
 	if (mount("overlay", where, "overlay", flags, lowers) < 0)
 		return step_failed(s, errno, "mount an overlay on %s", where);
 	return 0;
@@ -104,7 +113,7 @@ int isolate_rootfs(struct isolation *s)
 	if (r < 0)
 		return step_failed(s, -r, "mount a tmpfs for the new root");
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-		r = own_and_chown(s, folders[i]);
+		r = own_folder(s, folders[i]);
 		if (r < 0)
 			return r;
 	}
@@ -114,8 +123,8 @@ int isolate_rootfs(struct isolation *s)
 	if (r == 0)
 		r = layer(s, "/usr", STAGE "/usr");
 	if (r == 0)
-		r = overlay(s, NEW_ROOT, "lowerdir=" OWN ":" STAGE "/base");
+		r = overlay(s, NEW_ROOT, "redirect_dir=nofollow,lowerdir=" OWN ":" STAGE "/base");
 	if (r == 0)
-		r = overlay(s, NEW_ROOT "/usr", "lowerdir=" STAGE "/none:" STAGE "/usr");
+		r = overlay(s, NEW_ROOT "/usr", "redirect_dir=nofollow,lowerdir=" STAGE "/none:" STAGE "/usr");
 	return r;
 }

@@ -33,30 +33,17 @@ static int clone_by_path(struct isolation *s, const struct plan_volume *v)
 	return fd;
 }
 
-/* Mount points below a tmpfs are made there; below the read-only root they were made beforehand. */
-static int make_mount_point(struct isolation *s, const struct plan_volume *v)
+/* Mount points on the read-only root were made beforehand, in the sandbox's own layer; those below a
+ * writable place have to be made there. */
+static int place_mount_point(struct isolation *s, const struct plan_volume *v)
 {
-	char path[PLAN_PATH + 16];
-	char parent[PLAN_PATH];
-	char *slash;
-	int fd, r;
+	for (uint32_t i = 0; i < s->plan->tmpfs_count; i++) {
+		const char *place = s->plan->tmpfs[i].path;
+		size_t n = strlen(place);
 
-	snprintf(parent, sizeof parent, "%s", v->box);
-	slash = strrchr(parent, '/');
-	if (v->is_file && slash != parent)
-		*slash = '\0';
-	if (!v->is_file || slash != parent) {
-		r = make_directories(NEW_ROOT, parent);
-		if (r < 0)
-			return step_failed(s, -r, "make mount point %s", v->box);
+		if (strncmp(v->box, place, n) == 0 && v->box[n] == '/')
+			return make_mount_point(NEW_ROOT, v, s->plan->user_mount_id);
 	}
-	if (!v->is_file)
-		return 0;
-	snprintf(path, sizeof path, NEW_ROOT "%s", v->box);
-	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return step_failed(s, errno, "make mount point %s", v->box);
-	close(fd);
 	return 0;
 }
 
@@ -79,10 +66,10 @@ int isolate_volumes(struct isolation *s)
 						      (v->writable ? 0 : MOUNT_ATTR_RDONLY)};
 		int fd = s->volumes[i];
 		char path[PLAN_PATH + 16];
-		int r = make_mount_point(s, v);
+		int r = place_mount_point(s, v);
 
 		if (r < 0)
-			return r;
+			return step_failed(s, -r, "make mount point %s", v->box);
 		snprintf(path, sizeof path, NEW_ROOT "%s", v->box);
 		if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr) < 0)
 			return step_failed(s, errno, "set flags of volume %s", v->box);

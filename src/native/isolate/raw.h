@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* raw.h - a system call that leaves errno alone: for code that shares its memory with another process
+ * while both run. Returns the kernel's value: -errno on failure. */
+#ifndef NATIVE_RAW_H
+#define NATIVE_RAW_H
+
+static inline long raw_call(long number, long a, long b, long c, long d)
+{
+	long result;
+	register long r10 __asm__("r10") = d;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+#endif
