@@ -22,6 +22,7 @@ struct guest {
 	const char *profile;
 	bool without_seccomp;	/* test builds only */
 	bool keep_capabilities; /* test builds only */
+	bool keep_descriptors;	/* test builds only */
 	pid_t command;	 /* 0: none is running */
 	bool started;
 	bool last;	 /* end when the command and everything else have ended */

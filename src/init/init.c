@@ -64,6 +64,7 @@ static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 #ifdef CLOCHE_MUTATION
 	guest.without_seccomp = layer_is_off(&s, "seccomp");
 	guest.keep_capabilities = layer_is_off(&s, "caps");
+	guest.keep_descriptors = layer_is_off(&s, "descriptors");
 #endif
 	r = guest_ready(&guest, &s);
 	if (r < 0)

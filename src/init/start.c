@@ -100,7 +100,7 @@ static int child(void *argument)
 		return child_failed(s, "user", "become the sandbox user");
 	if (chdir(s->workdir) < 0)
 		return child_failed(s, "cwd", s->workdir);
-	if (syscall(SYS_close_range, 3, ~0u, 0) < 0)
+	if (!s->g->keep_descriptors && syscall(SYS_close_range, 3, ~0u, 0) < 0)
 		return child_failed(s, "descriptors", "close everything else");
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

@@ -24,10 +24,16 @@ def test_d3_sum():
 
 
 def test_d3_no_network():
+    """At 1,024 bytes the head of the traceback is what is kept; its last line is seen with room for all of it."""
     r = cloche.python(URLOPEN, *D3)
     shape.exited(r, 1)
-    assert NO_NAME in r.err
-    assert r.out == b""
+    assert r.out == b"" and r.err.startswith(b"Traceback (most recent call last):\n") and len(r.err) == 1024
+    r = cloche.python(URLOPEN, *D3, "--max-output", "4096")
+    shape.exited(r, 1)
+    assert r.err.endswith(NO_NAME + b"\n")
+    r = cloche.python(f"import sys\ntry:\n {URLOPEN}\nexcept OSError as e:\n sys.exit(f'{{type(e).__name__}}: {{e}}')", *D3)
+    shape.exited(r, 1)
+    assert r.err == NO_NAME + b"\n"
 
 
 def test_d3_root_is_read_only():

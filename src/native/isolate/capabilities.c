@@ -9,7 +9,7 @@
 
 int isolate_no_new_privs(struct isolation *s)
 {
-	if (!layer_is_off(s, "nnp") && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return step_failed(s, errno, "set no_new_privs");
 	return 0;
 }
@@ -28,8 +28,6 @@ int isolate_capabilities(struct isolation *s)
 		uint32_t effective, permitted, inheritable;
 	} data[2] = {0};
 
-	if (layer_is_off(s, "caps"))
-		return 0;
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return step_failed(s, errno, "clear ambient capabilities");
 	for (int cap = 0; cap < CAP_COUNT; cap++)

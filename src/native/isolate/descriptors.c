@@ -21,7 +21,7 @@ int isolate_descriptors(struct isolation *s)
 		close(s->userns);
 		s->userns = -1;
 	}
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+	if (!layer_is_off(s, "dumpable") && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return step_failed(s, errno, "become undumpable");
 	/* Set after the last change of credentials, which would clear it. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)

@@ -14,30 +14,31 @@
 #include <string.h>
 
 static const struct step {
-	const char *stage;
+	const char *stage; /* what an error is called */
 	int (*apply)(struct isolation *s);
+	const char *layer; /* test builds can leave it out by this name */
 } steps[] = {
-	{"limits", isolate_victim},
-	{"net", isolate_network_begin},		 /* slow, so first; goes on beside what follows */
-	{"namespaces", isolate_namespaces},
-	{"cgroup", isolate_cgroup},		 /* before any page is charged */
-	{"volume", isolate_volumes_open},	 /* rootless: while we may read what the caller may */
-	{"userns", isolate_userns_receive},	 /* rootless: from here on we are root inside */
-	{"time", isolate_time},			 /* before the first fork */
-	{"hostname", isolate_hostname},
-	{"rootfs", isolate_rootfs},
-	{"dev", isolate_dev},			 /* real root: device nodes of our own */
-	{"proc", isolate_proc},			 /* rootless: needs the host's still in place */
-	{"tmpfs", isolate_tmpfs},
-	{"volume", isolate_volumes},
-	{"pivot", isolate_pivot},
-	{"net", isolate_network_join},		 /* as real root: the sandbox owns none of its namespaces */
-	{"userns", isolate_userns_enter},	 /* after the last mount */
-	{"limits", isolate_rlimits},
-	{"privileges", isolate_no_new_privs},	 /* Landlock asks for it */
-	{"landlock", isolate_landlock},		 /* on the merged tree, not on its layers */
-	{"capabilities", isolate_capabilities},
-	{"descriptors", isolate_descriptors},	 /* last: nothing opened above may stay */
+	{"limits", isolate_victim, NULL},
+	{"net", isolate_network_begin, "net"},	   /* slow, so first; goes on beside what follows */
+	{"namespaces", isolate_namespaces, NULL},
+	{"cgroup", isolate_cgroup, NULL},	   /* before any page is charged */
+	{"volume", isolate_volumes_open, NULL},	   /* rootless: while we may read what the caller may */
+	{"userns", isolate_userns_receive, NULL},  /* rootless: from here on we are root inside */
+	{"time", isolate_time, "time"},		   /* before the first fork */
+	{"hostname", isolate_hostname, "uts"},
+	{"rootfs", isolate_rootfs, NULL},
+	{"dev", isolate_dev, NULL},		   /* real root: device nodes of our own */
+	{"proc", isolate_proc, NULL},		   /* rootless: needs the host's still in place */
+	{"tmpfs", isolate_tmpfs, NULL},
+	{"volume", isolate_volumes, NULL},
+	{"pivot", isolate_pivot, NULL},
+	{"net", isolate_network_join, "net"},	   /* as real root: the sandbox owns none of its namespaces */
+	{"userns", isolate_userns_enter, NULL},	   /* after the last mount */
+	{"limits", isolate_rlimits, "rlimits"},
+	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */
+	{"landlock", isolate_landlock, "landlock"}, /* on the merged tree, not on its layers */
+	{"capabilities", isolate_capabilities, "caps"},
+	{"descriptors", isolate_descriptors, NULL}, /* last: nothing opened above may stay */
 };
 
 int step_failed(struct isolation *s, int errno_value, const char *format, ...)
@@ -72,8 +73,10 @@ bool layer_is_off(const struct isolation *s, const char *layer)
 int isolate(struct isolation *s, const char **ret_stage)
 {
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-		int r = steps[i].apply(s);
+		int r = 0;
 
+		if (!steps[i].layer || !layer_is_off(s, steps[i].layer))
+			r = steps[i].apply(s);
 		if (r < 0) {
 			*ret_stage = steps[i].stage;
 			return r;

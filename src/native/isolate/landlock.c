@@ -108,7 +108,7 @@ int isolate_landlock(struct isolation *s)
 	size_t size = abi >= 6 ? 24 : abi >= 4 ? 16 : 8;
 	int ruleset, r;
 
-	if (abi == 0 || layer_is_off(s, "landlock"))
+	if (abi == 0)
 		return 0;
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
 	if (ruleset < 0)

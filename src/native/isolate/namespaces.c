@@ -16,12 +16,21 @@
  * working directory over to the new one. */
 int isolate_namespaces(struct isolation *s)
 {
+	static const struct {
+		int flag;
+		const char *layer;
+	} kinds[] = {{CLONE_NEWIPC, "ipc"}, {CLONE_NEWUTS, "uts"}, {CLONE_NEWTIME, "time"}};
+	int flags = CLONE_NEWNS;
+
 	s->proc_sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->proc_sys < 0)
 		return step_failed(s, errno, "open /proc/sys");
 	if (fchdir(s->image_dir) < 0)
 		return step_failed(s, errno, "enter the image directory");
-	if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0)
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!layer_is_off(s, kinds[i].layer))
+			flags |= kinds[i].flag;
+	if (unshare(flags) < 0)
 		return step_failed(s, errno, "unshare mount, ipc, uts and time namespaces");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return step_failed(s, errno, "make all mounts private");

@@ -67,7 +67,7 @@ int isolate_userns_enter(struct isolation *s)
 		if (r < 0)
 			return r;
 	}
-	if (unshare(CLONE_NEWCGROUP) < 0)
+	if (!layer_is_off(s, "cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
 		return step_failed(s, errno, "unshare the cgroup namespace");
-	return layer_is_off(s, "userns") ? 0 : forbid_more(s);
+	return layer_is_off(s, "userns") || layer_is_off(s, "forbid_userns") ? 0 : forbid_more(s);
 }
