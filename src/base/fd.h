@@ -17,7 +17,7 @@ ssize_t fd_read_all(int fd, void *data, size_t size) must_check;
 
 /* Read a small text file (below dirfd, which may be AT_FDCWD) into text, NUL-terminated.
  * Returns its length; -EFBIG if it does not fit in size - 1 bytes; else -errno. */
-ssize_t fd_read_file(int dirfd, const char *path, char *text, size_t size) must_check;
+ssize_t fd_read_file(int dirfd, const char *path, char *text, size_t size);
 
 /* Write text to an existing file in a single write(2), as kernel interfaces want it. */
 int fd_write_file(int dirfd, const char *path, const char *text);

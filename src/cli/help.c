@@ -132,11 +132,12 @@ static void print_man(void)
 	for (size_t i = 0; i < verb_count; i++) {
 		if (verbs[i].run == verb_reference)
 			continue;
-		printf("*cloche %s* ", verbs[i].name);
+		printf("%s*cloche %s*", i ? "++\n" : "", verbs[i].name);
+		if (*verbs[i].synopsis)
+			putchar(' ');
 		scdoc_text(verbs[i].synopsis);
-		printf("++\n");
 	}
-	printf("\n# VERBS\n\n");
+	printf("\n\n# VERBS\n\n");
 	for (size_t i = 0; i < verb_count; i++)
 		if (verbs[i].run != verb_reference)
 			printf("*%s*\n\t%s\n\n", verbs[i].name, verbs[i].help);
@@ -148,6 +149,29 @@ static void print_man(void)
 		if (!options[i].docker)
 			man_option(options[i].letter, options[i].name, options[i].placeholder,
 				   options[i].default_text, options[i].help);
+}
+
+static void print_man_ends(void)
+{
+	printf("# EXIT STATUS\n\nThe command's own, or by the reason the run ended (*--json* is the truth: a command "
+	       "may exit with any of these itself):\n\n");
+	for (int i = 0; i < REASON_COUNT; i++) {
+		printf("*");
+		scdoc_text(reasons[i].name);
+		if (reasons[i].exit_status == EXIT_OWN)
+			printf("*\n\tthe exit code of the command\n\n");
+		else if (reasons[i].exit_status == EXIT_SIGNAL)
+			printf("*\n\t128 + the number of the signal\n\n");
+		else
+			printf("*\n\t%d: %s\n\n", reasons[i].exit_status, codes[reasons[i].code].people);
+	}
+	printf("A command that is not found gives 127, one that cannot be executed 126, wrong usage 2.\n\n"
+	       "# FILES\n\n_/etc/cloche/cloche.yaml_, _$XDG\\_CONFIG\\_HOME/cloche/cloche.yaml_\n\tConfiguration: "
+	       "*defaults:* (any option with a default), *policy:* (maxima nobody can exceed, and "
+	       "*volume\\_roots:*; system file only), *uid\\_range:* (BASE:COUNT, system file only)\n\n"
+	       "# ENVIRONMENT\n\n*CLOCHE\\_NAME*\n\tas the option *--name*, for every option with a default\n\n"
+	       "# EXAMPLES\n\n*cloche python -c* 'print(sum(range(10)))'\n\n"
+	       "*cloche run --in* data.csv *--out* results *--* python3 -c 'print(1)'\n");
 }
 
 static void print_bash_completion(void)
@@ -181,6 +205,7 @@ int verb_reference(const struct verb *verb, int argc, char **argv)
 
 	if (argc == 2 && strcmp(argv[1], "man") == 0) {
 		print_man();
+		print_man_ends();
 		return 0;
 	}
 	if (argc == 2 && strcmp(argv[1], "bash") == 0) {

@@ -120,7 +120,7 @@ static int apply(struct request *q, const struct match *m, const char *value, st
 {
 	if (!m->option)
 		return apply_cli_option(q, m->cli, value);
-	if (spec_set(&q->spec, m->option, m->takes_value ? value : "true", e) < 0)
+	if (spec_set(&q->spec, m->option, value ? value : "true", e) < 0)
 		return -1;
 	q->settings.origins[m->option - options] = ORIGIN_FLAG;
 	return 0;
@@ -140,7 +140,8 @@ static int parse_option(struct request *q, int argc, char **argv, int *i, struct
 	attached = name[n] != '\0';
 	if (attached)
 		value = name + n + (name[n] == '=' ? 1 : 0);
-	if (!m.takes_value && attached) {
+	/* --read-only=true: a flag of the option table knows what it may be set to. */
+	if (!m.takes_value && attached && !(is_long && m.option)) {
 		if (!is_long && name[n] != '=') { /* -it: flags in a row */
 			if (apply(q, &m, NULL, e) < 0)
 				return -1;

@@ -618,7 +618,7 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	bool made = false;
 
 	*r = (struct result){.cpu_us = RESULT_UNKNOWN, .memory_peak_bytes = RESULT_UNKNOWN,
-			     .pids_peak = RESULT_UNKNOWN};
+			     .pids_peak = RESULT_UNKNOWN, .timeout_us = s->timeout_us};
 	if (!b)
 		return err_set(e, ENOMEM, "start a run");
 	b->places = places;

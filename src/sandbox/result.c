@@ -213,7 +213,8 @@ static void model_message(const struct result *r, char *text, size_t size)
 		snprintf(text, size, "The command made a system call that is not allowed.");
 		break;
 	case REASON_TIMEOUT:
-		snprintf(text, size, "The code did not finish within %.6g seconds.", r->wall_ms / 1000);
+		snprintf(text, size, "The code did not finish within %.6g second%s.", (double)r->timeout_us / 1e6,
+			 r->timeout_us == 1000000 ? "" : "s");
 		break;
 	case REASON_CREATE_FAILED:
 		if (strcmp(r->stage, "exec") == 0) {

@@ -60,6 +60,7 @@ struct result {
 	size_t artifact_count;
 	bool artifacts_failed; /* the export itself failed: SANDBOX_ARTIFACT_EXPORT_FAILED */
 	double wall_ms;
+	uint64_t timeout_us; /* the limit that applied */
 	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* RESULT_UNKNOWN possible */
 	struct enforced enforced;
 };

@@ -198,6 +198,9 @@ class Attack:
         wrong = [f"{k}: {got.get(k)!r}, must be {want!r}" for k, (want, _) in self.facts.items() if got.get(k) != want]
         if (r.reason, r.exit_code) != self.end:
             wrong.append(f"the run ended {r.reason} {r.exit_code}, must be {self.end}: {r.message} {r.err[-500:]!r}")
+        token = os.environ.get("CANARY")
+        if token and token.encode() in r.stdout + r.stderr:
+            wrong.append("the canary's token is in the output")
         return wrong
 
     def control_facts(self):

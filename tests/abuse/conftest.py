@@ -76,7 +76,7 @@ def host_state():
     files = ["/etc/passwd", "/etc/group", "/etc/hosts", "/usr/bin/env", "/usr/bin/python3", "/usr/bin/dash"]
     state = {f"sha256 {f}": digest(f) for f in files if os.path.exists(f)}
     for f in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname"):
-        state[f] = Path(f).read_text()
+        state[f] = Path(f).read_text() if os.path.exists(f) else None
     for d in ("/etc", "/usr/bin", "/root", "/usr/local/bin", "/etc/cron.d"):
         if os.path.isdir(d):
             state[f"entries of {d}"] = len(os.listdir(d))

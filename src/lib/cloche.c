@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cloche.c - libcloche: the public header's functions over the model and the native runtime. */
+#include "cloche/cloche.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "native/native.h"
+
+struct cloche_spec {
+	struct spec spec;
+	bool has_command;
+};
+
+struct cloche_result {
+	struct result result;
+};
+
+static int give_error(struct cloche_error *ret, const struct err *e)
+{
+	if (!ret)
+		return -1;
+	ret->errnum = e->errnum;
+	snprintf(ret->code, sizeof ret->code, "%s", e->code ? codes[e->code].name : "");
+	memcpy(ret->text, e->text, sizeof ret->text);
+	return -1;
+}
+
+static int wrong_usage(struct cloche_error *ret, const char *text)
+{
+	struct err e = {0};
+
+	err_set(&e, 0, "%s", text);
+	return give_error(ret, &e);
+}
+
+const char *cloche_version(void)
+{
+	return CLOCHE_VERSION;
+}
+
+struct cloche_spec *cloche_spec_new(struct cloche_error *ret)
+{
+	struct cloche_spec *spec = calloc(1, sizeof *spec);
+	struct err e = {0};
+
+	if (!spec)
+		err_set(&e, ENOMEM, "make a spec");
+	if (spec && spec_init(&spec->spec, &e) == 0)
+		return spec;
+	free(spec);
+	give_error(ret, &e);
+	return NULL;
+}
+
+void cloche_spec_free(struct cloche_spec *spec)
+{
+	if (!spec)
+		return;
+	spec_done(&spec->spec);
+	free(spec);
+}
+
+int cloche_spec_set(struct cloche_spec *spec, const char *name, const char *value,
+		    struct cloche_error *ret)
+{
+	const struct option *o = option_find(name);
+	struct err e = {0};
+
+	if (!o) {
+		err_set(&e, 0, "no such option: %.60s", name);
+		return give_error(ret, &e);
+	}
+	return spec_set(&spec->spec, o, value, &e) < 0 ? give_error(ret, &e) : 0;
+}
+
+int cloche_spec_command(struct cloche_spec *spec, const char *const argv[], struct cloche_error *ret)
+{
+	struct err e = {0};
+
+	if (spec->has_command)
+		return wrong_usage(ret, "the spec has a command already");
+	spec->has_command = true;
+	for (; *argv; argv++)
+		if (spec_add_argument(&spec->spec, *argv, &e) < 0)
+			return give_error(ret, &e);
+	return 0;
+}
+
+int cloche_spec_language(struct cloche_spec *spec, const char *language, struct cloche_error *ret)
+{
+	enum language l = language_find(language);
+	struct err e = {0};
+
+	if (spec->has_command)
+		return wrong_usage(ret, "the spec has a command already");
+	if (l == LANGUAGE_NONE)
+		return wrong_usage(ret, "no such language: python, bash and node are there");
+	spec->has_command = true;
+	return spec_language(&spec->spec, l, CODE_STDIN, NULL, &e) < 0 ? give_error(ret, &e) : 0;
+}
+
+static int run(struct spec *s, const void *stdin_data, size_t stdin_size, struct result *r, struct err *e)
+{
+	const struct native_io io = {.stdin_fd = -1, .stdin_data = stdin_data, .stdin_size = stdin_size,
+				     .out_fd = -1, .err_fd = -1, .cancel_fd = -1};
+	struct places places;
+
+	if (places_find(&places, e) < 0 || spec_finish(s, e) < 0)
+		return -1;
+	return native_run(&places, s, &io, r, e);
+}
+
+int cloche_run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,
+	       struct cloche_result **ret_result, struct cloche_error *ret)
+{
+	struct cloche_result *result = calloc(1, sizeof *result);
+	struct err e = {0};
+
+	if (!result)
+		return wrong_usage(ret, "out of memory");
+	if (run(&spec->spec, stdin_data, stdin_size, &result->result, &e) < 0) {
+		free(result);
+		return give_error(ret, &e);
+	}
+	*ret_result = result;
+	return 0;
+}
+
+static char *to_text(const struct result *r)
+{
+	_cleanup_json_ json_t *j = result_to_json(r);
+
+	return j ? json_dumps(j, JSON_COMPACT) : NULL;
+}
+
+int cloche_run_json(const char *json, size_t size, char **ret_json, struct cloche_error *ret)
+{
+	_cleanup_free_ char *code = NULL;
+	size_t code_size = 0;
+	struct spec s;
+	struct result r;
+	struct err e = {0};
+	int failed;
+
+	if (spec_init(&s, &e) < 0)
+		return give_error(ret, &e);
+	failed = spec_from_json(&s, json, size, &code, &code_size, &e);
+	if (failed == 0)
+		failed = run(&s, code, code_size, &r, &e);
+	if (failed == 0) {
+		*ret_json = to_text(&r);
+		result_done(&r);
+		if (!*ret_json)
+			failed = err_set(&e, ENOMEM, "print the result");
+	}
+	spec_done(&s);
+	return failed ? give_error(ret, &e) : 0;
+}
+
+void cloche_result_free(struct cloche_result *result)
+{
+	if (!result)
+		return;
+	result_done(&result->result);
+	free(result);
+}
+
+const char *cloche_result_reason(const struct cloche_result *result)
+{
+	return reasons[result->result.reason].name;
+}
+
+const char *cloche_result_error_code(const struct cloche_result *result)
+{
+	enum code code = result_code(&result->result);
+
+	return code == CODE_NONE ? NULL : codes[code].name;
+}
+
+int cloche_result_ok(const struct cloche_result *result)
+{
+	return result_ok(&result->result);
+}
+
+int cloche_result_exit_code(const struct cloche_result *result)
+{
+	return result->result.has_exit_code ? result->result.exit_code : -1;
+}
+
+int cloche_result_signal(const struct cloche_result *result)
+{
+	return result->result.signal;
+}
+
+const char *cloche_result_message(const struct cloche_result *result)
+{
+	return result->result.message;
+}
+
+const char *cloche_result_stdout(const struct cloche_result *result)
+{
+	return result->result.out.data ? result->result.out.data : "";
+}
+
+size_t cloche_result_stdout_size(const struct cloche_result *result)
+{
+	return result->result.out.size;
+}
+
+unsigned long long cloche_result_stdout_bytes(const struct cloche_result *result)
+{
+	return result->result.out.bytes;
+}
+
+const char *cloche_result_stderr(const struct cloche_result *result)
+{
+	return result->result.err.data ? result->result.err.data : "";
+}
+
+size_t cloche_result_stderr_size(const struct cloche_result *result)
+{
+	return result->result.err.size;
+}
+
+unsigned long long cloche_result_stderr_bytes(const struct cloche_result *result)
+{
+	return result->result.err.bytes;
+}
+
+char *cloche_result_json(const struct cloche_result *result)
+{
+	return to_text(&result->result);
+}
