@@ -8,6 +8,7 @@
  */
 #ifndef BASE_BANNED_H
 #define BASE_BANNED_H
+#ifndef __ASSEMBLER__
 
 /* The declarations must be read before their names are poisoned. */
 #include <stdio.h>
@@ -23,4 +24,5 @@
 #undef alloca
 #pragma GCC poison alloca
 
+#endif
 #endif

@@ -253,7 +253,10 @@ int verb_doctor(const struct verb *verb, int argc, char **argv)
 		err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
 		return fail(EXIT_USAGE, &e);
 	}
-	if (places_find(&p.places, &e) < 0 || spec_init(&p.spec, &e) < 0 ||
+	if (places_find(&p.places, &e) < 0)
+		return fail(EXIT_CLOCHE, &e);
+	scope_enter(&p.places, argc + 1, argv - 1);
+	if (spec_init(&p.spec, &e) < 0 ||
 	    settings_load(&p.settings, &p.places, &p.spec, &e) < 0)
 		status = fail(EXIT_CLOCHE, &e);
 	else

@@ -372,7 +372,10 @@ static int run_request(struct request *q, const struct verb *verb, int argc, cha
 {
 	struct err e = {0};
 
-	if (places_find(&q->places, &e) < 0 || spec_init(&q->spec, &e) < 0 ||
+	if (places_find(&q->places, &e) < 0)
+		return fail(EXIT_CLOCHE, &e);
+	scope_enter(&q->places, argc + 1, argv - 1);
+	if (spec_init(&q->spec, &e) < 0 ||
 	    settings_load(&q->settings, &q->places, &q->spec, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	if (parse(q, verb, argc, argv, &e) < 0)

@@ -74,6 +74,7 @@ static void find_rootless(struct cgroup_host *h)
 		return;
 	}
 	h->unified[0] = '\0';
+	h->may_be_delegated = true;
 	snprintf(h->why_not, sizeof h->why_not,
 		 "this login's cgroup is not delegated to you: run it as "
 		 "`systemd-run --user --scope -p Delegate=yes cloche ...`");
@@ -284,18 +285,29 @@ static int enable_controllers(const struct cgroup_host *h, struct err *e)
 	return 0;
 }
 
-/* A cgroup with processes of its own cannot give controllers to children: step aside first. */
+/* A cgroup with processes of its own cannot give controllers to children: all of them - this one, and
+ * the shell it was started from - step aside into a leaf first. */
 static int step_aside(const struct cgroup_host *h, struct err *e)
 {
-	char path[600];
-	int r;
+	char path[600], pids[16384], *save = NULL;
+	_cleanup_close_ int leaf = -1;
 
 	snprintf(path, sizeof path, "%s/supervisor", h->unified);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
 		return err_set(e, errno, "make cgroup %s", path);
-	snprintf(path, sizeof path, "%s/supervisor/cgroup.procs", h->unified);
-	r = fd_write_file(AT_FDCWD, path, "0");
-	return r < 0 ? err_set(e, -r, "move to %s", path) : 0;
+	leaf = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (leaf < 0)
+		return err_set(e, errno, "open cgroup %s", path);
+	snprintf(path, sizeof path, "%s/cgroup.procs", h->unified);
+	if (fd_read_file(AT_FDCWD, path, pids, sizeof pids) < 0)
+		return err_set(e, errno, "read %s", path);
+	for (char *pid = strtok_r(pids, "\n", &save); pid; pid = strtok_r(NULL, "\n", &save)) {
+		int r = fd_write_file(leaf, "cgroup.procs", pid);
+
+		if (r < 0 && r != -ESRCH)
+			return err_set(e, -r, "move process %s to %s/supervisor", pid, h->unified);
+	}
+	return 0;
 }
 
 static int prepare_v2_parent(const struct cgroup_host *h, bool rootless, struct err *e)

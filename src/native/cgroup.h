@@ -23,6 +23,7 @@ struct cgroup_host {
 	enum cgroup_version version;
 	char unified[512];		      /* parent of our v2 cgroups; "" if no v2 tree is usable */
 	char v1[CONTROLLER_COUNT][64];	      /* parents on v1; "" where the controller is missing */
+	bool may_be_delegated;		      /* rootless on v2: the user's systemd could give a scope */
 	char why_not[256];		      /* when something is missing: cause and remedy */
 };
 

@@ -16,14 +16,7 @@
 #include "base/fd.h"
 #include "native/clone3.h"
 
-/* The static init, put here by the linker. */
-__asm__(".section .rodata\n"
-	".balign 16\n"
-	"cloche_init_begin:\n"
-	".incbin \"" CLOCHE_INIT_PATH "\"\n"
-	"cloche_init_end:\n"
-	".byte 0\n"
-	".previous\n");
+/* The static init, put here by tools/embed.sh. */
 extern const char cloche_init_begin[], cloche_init_end[];
 
 enum { CONTROL = 3, EXECUTABLE = 4, KEEP = 5, FIRST_FREE = 6, CHILD_STACK = 16384 };

@@ -38,6 +38,7 @@ PRELUDE = r'''
 import ctypes, errno, os, signal, socket, stat, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
+NAME = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EAGAIN: "EAGAIN"}
 def sc(nr, *args):
     """A raw system call; integers are passed as 64 bits, bytes as pointers. Raises OSError."""
     ctypes.set_errno(0)
@@ -52,9 +53,9 @@ def say(name, answer):
 def answer(f):
     try:
         v = f()
-        return "ok" if v is None or isinstance(v, bool) is False and isinstance(v, int) else str(v)
+        return str(v) if isinstance(v, (str, bool)) else "ok"
     except OSError as e:
-        return errno.errorcode.get(e.errno, str(e.errno)) if e.errno else type(e).__name__
+        return NAME.get(e.errno, str(e.errno)) if e.errno else type(e).__name__
     except Exception as e:
         return type(e).__name__
 def fact(name, f):
@@ -64,7 +65,7 @@ def value(name, f):
     try:
         say(name, f())
     except OSError as e:
-        say(name, errno.errorcode.get(e.errno, str(e.errno)))
+        say(name, NAME.get(e.errno, str(e.errno)))
 def child(name, f):
     """The same in a child, whose death by a signal is an answer too."""
     r, w = os.pipe()

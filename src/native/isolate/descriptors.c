@@ -11,7 +11,7 @@
  * code, although in the same pid namespace, can neither trace nor inspect it. */
 int isolate_descriptors(struct isolation *s)
 {
-	int *used[] = {&s->image_dir, &s->proc_sys};
+	int *used[] = {&s->image_dir, &s->proc};
 
 	for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
 		close(*used[i]);

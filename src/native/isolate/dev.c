@@ -47,7 +47,8 @@ static int make_node(struct isolation *s, const char *name, unsigned minor_numbe
 	if (fd < 0)
 		return step_failed(s, errno, "make a place for %s", host);
 	close(fd);
-	if (mount(host, path, NULL, MS_BIND, NULL) < 0)
+	if (mount(host, path, NULL, MS_BIND, NULL) < 0 ||
+	    mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		return step_failed(s, errno, "bind %s", host);
 	return 0;
 }

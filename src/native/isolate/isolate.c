@@ -24,7 +24,6 @@ static const struct step {
 	{"cgroup", isolate_cgroup, NULL},	   /* before any page is charged */
 	{"volume", isolate_volumes_open, NULL},	   /* rootless: while we may read what the caller may */
 	{"userns", isolate_userns_receive, NULL},  /* rootless: from here on we are root inside */
-	{"time", isolate_time, "time"},		   /* before the first fork */
 	{"hostname", isolate_hostname, "uts"},
 	{"rootfs", isolate_rootfs, NULL},
 	{"dev", isolate_dev, NULL},		   /* real root: device nodes of our own */
@@ -33,6 +32,7 @@ static const struct step {
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
 	{"net", isolate_network_join, "net"},	   /* as real root: the sandbox owns none of its namespaces */
+	{"time", isolate_time, "time"},		   /* only a process alone in its memory may enter */
 	{"userns", isolate_userns_enter, NULL},	   /* after the last mount */
 	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */

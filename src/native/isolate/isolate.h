@@ -25,7 +25,7 @@ struct isolation {
 	int userns;		     /* root mode: the sandbox's user namespace */
 	int net_maker;		     /* pid of the child that makes the network namespace */
 	int netns;		     /* what it made */
-	int proc_sys;		     /* the host's /proc/sys, for one write inside the user namespace */
+	int proc;		     /* the host's /proc, for writes after the pivot; closed at the end */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
 	char object[200];	     /* what the running step is about, for the error */
 };

@@ -22,9 +22,9 @@ int isolate_namespaces(struct isolation *s)
 	} kinds[] = {{CLONE_NEWIPC, "ipc"}, {CLONE_NEWUTS, "uts"}, {CLONE_NEWTIME, "time"}};
 	int flags = CLONE_NEWNS;
 
-	s->proc_sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (s->proc_sys < 0)
-		return step_failed(s, errno, "open /proc/sys");
+	s->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->proc < 0)
+		return step_failed(s, errno, "open /proc");
 	if (fchdir(s->image_dir) < 0)
 		return step_failed(s, errno, "enter the image directory");
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

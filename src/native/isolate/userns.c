@@ -45,7 +45,7 @@ int isolate_userns_receive(struct isolation *s)
 
 static int forbid_more(struct isolation *s)
 {
-	int fd = openat(s->proc_sys, "user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+	int fd = openat(s->proc, "sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
 	int r = 0;
 
 	if (fd < 0)
