@@ -201,7 +201,7 @@ int guest_start(struct guest *g, const struct exec_record *exec, char *strings, 
 	pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
 	r = pid < 0 ? -errno : -s.errnum;
 	*ret_what = pid < 0 ? "fork" : s.what;
-	*ret_stage = s.stage;
+	*ret_stage = pid < 0 ? "fork" : s.stage;
 	release_stdio(&s);
 	free(s.argv);
 	if (r < 0)

@@ -106,7 +106,7 @@ void cgroup_host_find(const struct places *places, struct cgroup_host *h)
 						: "is not there: mount the cgroup controllers");
 		}
 	}
-	if (h->version == CGROUP_NONE)
+	if (h->version == CGROUP_NONE && !h->why_not[0])
 		snprintf(h->why_not, sizeof h->why_not,
 			 "no usable cgroup controllers below " MOUNT ": mount cgroup2 there");
 }
@@ -211,7 +211,12 @@ static int make_dir(const char *parent, const char *name, int *ret_dir, struct e
 			return err_set(e, -r, "make cgroup %s", path);
 	}
 	*ret_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return *ret_dir < 0 ? err_set(e, errno, "open cgroup %s", path) : 0;
+	if (*ret_dir < 0) {
+		err_set(e, errno, "open cgroup %s", path);
+		rmdir(path);
+		return -1;
+	}
+	return 0;
 }
 
 #ifdef CLOCHE_MUTATION

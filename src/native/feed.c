@@ -130,10 +130,13 @@ int feed_inputs(int control, const struct spec *s, struct err *e)
 	struct feed f = {control, s, e};
 
 	for (size_t i = 0; i < s->input_count; i++) {
+		struct stat st;
 		char real[PATH_MAX]; /* what the caller names may be reached through links */
 
 		if (!realpath(s->inputs[i].host, real))
 			return err_set(e, errno, "--in: %.200s", s->inputs[i].host);
+		if (stat(real, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+			return err_set(e, 0, "--in: %.200s is neither a file nor a folder", real);
 		if (send_any(&f, AT_FDCWD, real, s->inputs[i].box, 0) < 0)
 			return -1;
 	}

@@ -217,6 +217,8 @@ static int set_env_file(struct spec *s, const char *v, struct err *e)
 		if (r < 0)
 			err_prefix(e, "%.200s line %u", v, number);
 	}
+	if (r == 0 && ferror(f))
+		r = err_set(e, errno, "read %.200s", v);
 	fclose(f);
 	return r;
 }
