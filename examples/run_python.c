@@ -23,7 +23,8 @@ int main(int argc, char **argv)
 		cloche_spec_free(spec);
 		return 1;
 	}
-	printf("reason: %s, exit code: %d\n", cloche_result_reason(result), cloche_result_exit_code(result));
+	printf("reason: %s, exit code: %d\n", cloche_result_reason(result),
+	       cloche_result_exit_code(result));
 	fwrite(cloche_result_stdout(result), 1, cloche_result_stdout_size(result), stdout);
 	fwrite(cloche_result_stderr(result), 1, cloche_result_stderr_size(result), stderr);
 	cloche_result_free(result);

@@ -35,9 +35,9 @@ struct cloche_result; /* what it came to; read-only */
 
 /* Filled by a function that failed; owned by the caller, nothing to free. */
 struct cloche_error {
-	int errnum;	 /* errno of the failing call, or 0 */
-	char code[40];	 /* error code of the API ("SANDBOX_IMAGE_MISSING"), or "" for wrong usage */
-	char text[768];	 /* one line: what was attempted on which object, and why not */
+	int errnum;     /* errno of the failing call, or 0 */
+	char code[40];  /* error code of the API ("SANDBOX_IMAGE_MISSING"), or "" for wrong usage */
+	char text[768]; /* one line: what was attempted on which object, and why not */
 };
 
 /* The library's version, "major.minor.patch". */
@@ -74,7 +74,8 @@ CLOCHE_API int cloche_run(struct cloche_spec *spec, const void *stdin_data, size
 
 /* The same with JSON in and out: the body of POST /v1/runs ("command", or "language" and "code", and
  * every option with underscores), and the result object as text, to be freed with free(). */
-CLOCHE_API int cloche_run_json(const char *json, size_t size, char **ret_json, struct cloche_error *e);
+CLOCHE_API int cloche_run_json(const char *json, size_t size, char **ret_json,
+			       struct cloche_error *e);
 
 CLOCHE_API void cloche_result_free(struct cloche_result *result);
 

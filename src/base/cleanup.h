@@ -37,11 +37,11 @@ static inline void fd_close(int *fd)
 #define _cleanup_free_  _cleanup_(cleanup_free)
 #define _cleanup_close_ _cleanup_(fd_close)
 
-#define TAKE(var, nothing)                  \
-	({                                  \
+#define TAKE(var, nothing)                     \
+	({                                     \
 		__typeof__(var) taken = (var); \
-		(var) = (nothing);          \
-		taken;                      \
+		(var) = (nothing);             \
+		taken;                         \
 	})
 #define TAKE_PTR(p) TAKE(p, NULL)
 #define TAKE_FD(fd) TAKE(fd, -1)

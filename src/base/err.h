@@ -13,10 +13,10 @@
 #include "base/cleanup.h"
 
 struct err {
-	int errnum;	 /* errno of the failing call, 0 if no system call was involved */
-	int code;	 /* a row of sandbox/codes.def; 0 until a layer that knows says so */
-	char stage[16];	 /* which part of a sandbox's creation failed; "" otherwise */
-	char text[768];	 /* one line, lower case: what was attempted on which object, and why not */
+	int errnum;     /* errno of the failing call, 0 if no system call was involved */
+	int code;       /* a row of sandbox/codes.def; 0 until a layer that knows says so */
+	char stage[16]; /* which part of a sandbox's creation failed; "" otherwise */
+	char text[768]; /* one line, lower case: what was attempted on which object, and why not */
 };
 
 /* Fill e with a formatted sentence; errnum, if not 0, adds ": <its description>". Returns -1 so

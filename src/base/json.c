@@ -19,7 +19,8 @@ static int check_depth(const char *text, size_t size, struct err *e)
 			in_string = 1;
 		} else if (c == '[' || c == '{') {
 			if (++depth > JSON_MAX_DEPTH)
-				return err_set(e, 0, "JSON is nested deeper than %d", JSON_MAX_DEPTH);
+				return err_set(e, 0, "JSON is nested deeper than %d",
+					       JSON_MAX_DEPTH);
 		} else if ((c == ']' || c == '}') && depth > 0) {
 			depth--;
 		}
@@ -40,6 +41,7 @@ json_t *json_read(const char *text, size_t size, struct err *e)
 		return NULL;
 	j = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
 	if (!j)
-		err_set(e, 0, "JSON line %d column %d: %s", problem.line, problem.column, problem.text);
+		err_set(e, 0, "JSON line %d column %d: %s", problem.line, problem.column,
+			problem.text);
 	return j;
 }

@@ -53,7 +53,8 @@ static int copy_public(int from, int to, const char *name, const char *const *le
 
 static int copy_folder(int from, int to, const char *name, const char *const *left_out, int depth)
 {
-	_cleanup_close_ int in = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int in =
+		openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int out = -1;
 	struct dirent *entry;
 	DIR *d;

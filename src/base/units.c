@@ -14,11 +14,20 @@ struct unit {
 #define FRACTION_SCALE 1000000000u
 
 static const struct unit size_units[] = {
-	{"", 1},	       {"b", 1},
-	{"k", 1ull << 10},     {"kb", 1ull << 10}, {"kib", 1ull << 10},
-	{"m", 1ull << 20},     {"mb", 1ull << 20}, {"mib", 1ull << 20},
-	{"g", 1ull << 30},     {"gb", 1ull << 30}, {"gib", 1ull << 30},
-	{"t", 1ull << 40},     {"tb", 1ull << 40}, {"tib", 1ull << 40},
+	{"", 1},
+	{"b", 1},
+	{"k", 1ull << 10},
+	{"kb", 1ull << 10},
+	{"kib", 1ull << 10},
+	{"m", 1ull << 20},
+	{"mb", 1ull << 20},
+	{"mib", 1ull << 20},
+	{"g", 1ull << 30},
+	{"gb", 1ull << 30},
+	{"gib", 1ull << 30},
+	{"t", 1ull << 40},
+	{"tb", 1ull << 40},
+	{"tib", 1ull << 40},
 };
 
 static const struct unit duration_units[] = {
@@ -64,7 +73,8 @@ static int parse_with_units(const char *text, const struct unit *units, size_t n
 			continue;
 		if (__builtin_mul_overflow(whole, units[i].factor, &value))
 			return -ERANGE;
-		fraction = (uint64_t)((unsigned __int128)billionths * units[i].factor / FRACTION_SCALE);
+		fraction = (uint64_t)((unsigned __int128)billionths * units[i].factor /
+				      FRACTION_SCALE);
 		if (__builtin_add_overflow(value, fraction, &value) || value > INT64_MAX)
 			return -ERANGE;
 		if (value == 0)

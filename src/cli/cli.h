@@ -19,9 +19,9 @@ enum { EXIT_USAGE = 2, EXIT_CLOCHE = 125 };
 struct verb {
 	const char *name;
 	const char *synopsis;
-	const char *help;	/* one line */
+	const char *help;                                           /* one line */
 	int (*run)(const struct verb *verb, int argc, char **argv); /* argv[0] is the verb */
-	bool takes_options;	/* the option table applies */
+	bool takes_options;                                         /* the option table applies */
 };
 
 /* An option of the command line alone; run-like verbs only. */
@@ -62,14 +62,14 @@ int fail(int status, const struct err *e);
  * not exceed.
  */
 struct settings {
-	enum origin origins[64];	/* by option row */
-	char *uid_range;		/* or NULL: the built-in block */
-	json_t *policy;			/* maxima by option name, or NULL */
-	json_t *volume_roots;		/* array of folders volumes must lie below, or NULL */
+	enum origin origins[64]; /* by option row */
+	char *uid_range;         /* or NULL: the built-in block */
+	json_t *policy;          /* maxima by option name, or NULL */
+	json_t *volume_roots;    /* array of folders volumes must lie below, or NULL */
 	bool has_file;
 };
-int settings_load(struct settings *settings, const struct places *places, struct spec *s, struct err *e)
-	must_check;
+int settings_load(struct settings *settings, const struct places *places, struct spec *s,
+		  struct err *e) must_check;
 /* Values nobody chose are lowered to the policy's maximum; chosen ones above it are an error. */
 int settings_apply_policy(struct settings *settings, struct spec *s, struct err *e) must_check;
 void settings_done(struct settings *settings);

@@ -6,7 +6,8 @@
 #include "base/json.h"
 #include "cli/cli.h"
 
-static const char *const origin_names[ORIGIN_COUNT] = {"default", "file", "environment", "flag", "policy"};
+static const char *const origin_names[ORIGIN_COUNT] = {"default", "file", "environment", "flag",
+						       "policy"};
 
 /* The value in force as text; lists and texts come from the spec, amounts from their functions. */
 static void value_text(const struct spec *s, const struct option *o, char *text, size_t size)
@@ -15,7 +16,8 @@ static void value_text(const struct spec *s, const struct option *o, char *text,
 		uint64_t v = o->amount(s);
 
 		if (v == SPEC_UNLIMITED)
-			snprintf(text, size, "%s", strcmp(o->name, "max-output") ? "off" : "unlimited");
+			snprintf(text, size, "%s",
+				 strcmp(o->name, "max-output") ? "off" : "unlimited");
 		else if (strstr(o->name, "time"))
 			snprintf(text, size, "%.6gs", (double)v / 1e6);
 		else if (strcmp(o->name, "cpus") == 0)
@@ -40,8 +42,9 @@ static void value_text(const struct spec *s, const struct option *o, char *text,
 		size_t n = 0;
 
 		for (size_t i = 0; i < s->tmpfs_count && n < size; i++)
-			n += (size_t)snprintf(text + n, size - n, "%s%s:size=%llu,inodes=%llu", i ? " " : "",
-					      s->tmpfs[i].path, (unsigned long long)s->tmpfs[i].size_bytes,
+			n += (size_t)snprintf(text + n, size - n, "%s%s:size=%llu,inodes=%llu",
+					      i ? " " : "", s->tmpfs[i].path,
+					      (unsigned long long)s->tmpfs[i].size_bytes,
 					      (unsigned long long)s->tmpfs[i].inodes);
 	} else {
 		snprintf(text, size, "%s", o->default_text);
@@ -61,7 +64,8 @@ static void show(const struct spec *s, const struct settings *t, json_t *object)
 					    json_pack("{ssss}", "value", text, "origin",
 						      origin_names[t->origins[i]]));
 		else
-			printf("%-16s %-12s %s\n", options[i].name, origin_names[t->origins[i]], text);
+			printf("%-16s %-12s %s\n", options[i].name, origin_names[t->origins[i]],
+			       text);
 	}
 }
 
@@ -78,8 +82,8 @@ int verb_config(const struct verb *verb, int argc, char **argv)
 		err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
 		return fail(EXIT_USAGE, &e);
 	}
-	if (places_find(&places, &e) < 0 || spec_init(&s, &e) < 0 || settings_load(&t, &places, &s, &e) < 0 ||
-	    settings_apply_policy(&t, &s, &e) < 0) {
+	if (places_find(&places, &e) < 0 || spec_init(&s, &e) < 0 ||
+	    settings_load(&t, &places, &s, &e) < 0 || settings_apply_policy(&t, &s, &e) < 0) {
 		status = fail(EXIT_CLOCHE, &e);
 	} else if (json) {
 		_cleanup_json_ json_t *object = json_object();

@@ -25,7 +25,7 @@ static const char *const verdict_names[] = {"ok", "partly", "missing"};
 
 struct finding {
 	enum verdict verdict;
-	char what[800];	  /* what was seen */
+	char what[800];   /* what was seen */
 	char remedy[800]; /* the one command or change that gets the rest; "" when there is none */
 };
 
@@ -50,10 +50,12 @@ static void look_kernel(struct patient *p, struct finding *f)
 
 	(void)p;
 	uname(&u);
-	if (sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 1)))
+	if (sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	    (major > 6 || (major == 6 && minor >= 1)))
 		say(f, HAVE, u.release, "");
 	else
-		say(f, MISSING, u.release, "cloche is made for Linux 6.1 or newer: upgrade the kernel");
+		say(f, MISSING, u.release,
+		    "cloche is made for Linux 6.1 or newer: upgrade the kernel");
 }
 
 static void look_user(struct patient *p, struct finding *f)
@@ -63,9 +65,11 @@ static void look_user(struct patient *p, struct finding *f)
 	fd_read_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", limit, sizeof limit);
 	limit[strcspn(limit, "\n")] = '\0';
 	if (strcmp(limit, "0") == 0)
-		say(f, MISSING, "user namespaces are turned off", "sysctl -w user.max_user_namespaces=65536");
+		say(f, MISSING, "user namespaces are turned off",
+		    "sysctl -w user.max_user_namespaces=65536");
 	else
-		say(f, HAVE, p->places.rootless ? "ordinary user, user namespaces available" : "root", "");
+		say(f, HAVE,
+		    p->places.rootless ? "ordinary user, user namespaces available" : "root", "");
 }
 
 static void look_ids(struct patient *p, struct finding *f)
@@ -74,11 +78,13 @@ static void look_ids(struct patient *p, struct finding *f)
 	struct err e = {0};
 
 	if (id_range_find(&p->places, p->settings.uid_range, &range, &e) < 0) {
-		say(f, MISSING, e.text, "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER");
+		say(f, MISSING, e.text,
+		    "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER");
 		return;
 	}
 	say(f, HAVE, "", "");
-	snprintf(f->what, sizeof f->what, "%u sandboxes at a time, ids from %u", range.slots, range.uid_base);
+	snprintf(f->what, sizeof f->what, "%u sandboxes at a time, ids from %u", range.slots,
+		 range.uid_base);
 	if (p->places.rootless && access("/usr/bin/newuidmap", X_OK) < 0)
 		say(f, MISSING, "newuidmap is not installed", "apt install uidmap");
 }
@@ -89,8 +95,13 @@ static void look_cgroup(struct patient *p, struct finding *f)
 	char what[200];
 
 	snprintf(what, sizeof what, "%s%s", names[p->host.version],
-		 p->host.version == CGROUP_V1 && p->host.unified[0] ? " with a v2 tree for the kill" : "");
-	say(f, p->host.version == CGROUP_NONE ? MISSING : p->host.why_not[0] ? PARTLY : HAVE, what, p->host.why_not);
+		 p->host.version == CGROUP_V1 && p->host.unified[0] ? " with a v2 tree for the kill"
+								    : "");
+	say(f,
+	    p->host.version == CGROUP_NONE ? MISSING
+	    : p->host.why_not[0]           ? PARTLY
+					   : HAVE,
+	    what, p->host.why_not);
 }
 
 static void look_swap(struct patient *p, struct finding *f)
@@ -99,7 +110,8 @@ static void look_swap(struct patient *p, struct finding *f)
 
 	snprintf(path, sizeof path, "%s/memory.memsw.limit_in_bytes", "/sys/fs/cgroup/memory");
 	if (p->host.version == CGROUP_V1 && access(path, F_OK) < 0)
-		say(f, PARTLY, "no swap accounting", "boot with swapaccount=1, or turn swap off: swapoff -a");
+		say(f, PARTLY, "no swap accounting",
+		    "boot with swapaccount=1, or turn swap off: swapoff -a");
 	else
 		say(f, p->host.version == CGROUP_NONE ? MISSING : HAVE, "swap can be limited", "");
 }
@@ -109,10 +121,15 @@ static void look_landlock(struct patient *p, struct finding *f)
 	int abi = landlock_abi();
 
 	(void)p;
-	say(f, abi >= 6 ? HAVE : abi > 0 ? PARTLY : MISSING, "",
-	    abi == 0   ? "add landlock to lsm= on the kernel's command line"
-	    : abi >= 6 ? ""
-		       : "signals and abstract sockets are scoped from Linux 6.12 on (namespaces do it anyway)");
+	say(f,
+	    abi >= 6  ? HAVE
+	    : abi > 0 ? PARTLY
+		      : MISSING,
+	    "",
+	    abi == 0 ? "add landlock to lsm= on the kernel's command line"
+	    : abi >= 6
+		    ? ""
+		    : "signals and abstract sockets are scoped from Linux 6.12 on (namespaces do it anyway)");
 	snprintf(f->what, sizeof f->what, "ABI %d", abi);
 }
 
@@ -122,14 +139,15 @@ static void look_seccomp(struct patient *p, struct finding *f)
 	char actions[256] = "";
 
 	(void)p;
-	if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/seccomp/actions_avail", actions, sizeof actions) < 0 ||
+	if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/seccomp/actions_avail", actions,
+			 sizeof actions) < 0 ||
 	    !strstr(actions, "kill_process") || !filter)
 		say(f, MISSING, "no seccomp filters", "use a kernel with CONFIG_SECCOMP_FILTER");
 	else
 		say(f, HAVE, "", "");
 	if (filter && f->verdict == HAVE)
-		snprintf(f->what, sizeof f->what, "default: %u instructions, sha256:%.16s...", filter->len,
-			 filter->sha256);
+		snprintf(f->what, sizeof f->what, "default: %u instructions, sha256:%.16s...",
+			 filter->len, filter->sha256);
 }
 
 static void look_memfd(struct patient *p, struct finding *f)
@@ -139,7 +157,8 @@ static void look_memfd(struct patient *p, struct finding *f)
 	(void)p;
 	fd_read_file(AT_FDCWD, "/proc/sys/vm/memfd_noexec", value, sizeof value);
 	if (value[0] == '2')
-		say(f, MISSING, "vm.memfd_noexec is 2: init cannot be executed", "sysctl -w vm.memfd_noexec=1");
+		say(f, MISSING, "vm.memfd_noexec is 2: init cannot be executed",
+		    "sysctl -w vm.memfd_noexec=1");
 	else
 		say(f, HAVE, "init runs from a sealed memory file", "");
 }
@@ -159,15 +178,18 @@ static const struct {
 	const char *name;
 	void (*look)(struct patient *p, struct finding *f);
 } looks[] = {
-	{"kernel", look_kernel},     {"user", look_user},	{"ids", look_ids},
-	{"cgroup", look_cgroup},     {"swap", look_swap},	{"landlock", look_landlock},
-	{"seccomp", look_seccomp},   {"memfd", look_memfd},	{"image", look_usr},
+	{"kernel", look_kernel},   {"user", look_user},   {"ids", look_ids},
+	{"cgroup", look_cgroup},   {"swap", look_swap},   {"landlock", look_landlock},
+	{"seccomp", look_seccomp}, {"memfd", look_memfd}, {"image", look_usr},
 };
 
 /* A whole sandbox with the defaults of this machine. */
 static int self_test(struct patient *p, struct result *r, struct finding *f)
 {
-	const struct native_io io = {.stdin_fd = -1, .out_fd = -1, .err_fd = -1, .cancel_fd = -1,
+	const struct native_io io = {.stdin_fd = -1,
+				     .out_fd = -1,
+				     .err_fd = -1,
+				     .cancel_fd = -1,
 				     .uid_range = p->settings.uid_range};
 	struct err e = {0};
 
@@ -189,8 +211,8 @@ static void print_finding(const char *name, const struct finding *f, json_t *lis
 {
 	if (list) {
 		json_array_append_new(list, json_pack("{ssssssss}", "name", name, "state",
-						      verdict_names[f->verdict], "found", f->what, "remedy",
-						      f->remedy));
+						      verdict_names[f->verdict], "found", f->what,
+						      "remedy", f->remedy));
 		return;
 	}
 	printf("%-10s %-8s %s\n", name, verdict_names[f->verdict], f->what);
@@ -201,7 +223,8 @@ static void print_finding(const char *name, const struct finding *f, json_t *lis
 static bool everything_enforced(const struct result *r)
 {
 	const struct enforced *f = &r->enforced;
-	const char *const needed[] = {f->memory, f->swap, f->cpu, f->pids, f->network, f->rootfs, f->disk};
+	const char *const needed[] = {f->memory,  f->swap,   f->cpu, f->pids,
+				      f->network, f->rootfs, f->disk};
 
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
 		if (strcmp(needed[i], "none") == 0)
@@ -228,15 +251,16 @@ static int examine(struct patient *p, bool json)
 	if (json) {
 		_cleanup_json_ json_t *result = result_to_json(&r);
 		_cleanup_json_ json_t *all =
-			json_pack("{sososO}", "defaults_enforced", json_boolean(good), "checks", list, "enforced",
-				  json_object_get(result, "enforced"));
+			json_pack("{sososO}", "defaults_enforced", json_boolean(good), "checks",
+				  list, "enforced", json_object_get(result, "enforced"));
 
 		json_dumpf(all, stdout, JSON_INDENT(1));
 		putchar('\n');
 	} else {
-		printf("\n%s\n", good ? "Every default limit and layer is enforced here."
-				      : "The defaults cannot be enforced here: runs are refused, unless "
-					"--best-effort.");
+		printf("\n%s\n",
+		       good ? "Every default limit and layer is enforced here."
+			    : "The defaults cannot be enforced here: runs are refused, unless "
+			      "--best-effort.");
 	}
 	result_done(&r);
 	return good ? 0 : 1;
@@ -256,8 +280,7 @@ int verb_doctor(const struct verb *verb, int argc, char **argv)
 	if (places_find(&p.places, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	scope_enter(&p.places, argc + 1, argv - 1);
-	if (spec_init(&p.spec, &e) < 0 ||
-	    settings_load(&p.settings, &p.places, &p.spec, &e) < 0)
+	if (spec_init(&p.spec, &e) < 0 || settings_load(&p.settings, &p.places, &p.spec, &e) < 0)
 		status = fail(EXIT_CLOCHE, &e);
 	else
 		status = examine(&p, json);

@@ -19,8 +19,9 @@ int fail(int status, const struct err *e)
 
 void print_usage(FILE *out)
 {
-	fprintf(out, "cloche runs code nobody has read in a sandbox that is new, strict and thrown away.\n\n"
-		     "usage: cloche VERB [ARGUMENT...]\n\n");
+	fprintf(out,
+		"cloche runs code nobody has read in a sandbox that is new, strict and thrown away.\n\n"
+		"usage: cloche VERB [ARGUMENT...]\n\n");
 	for (size_t i = 0; i < verb_count; i++)
 		if (verbs[i].run != verb_reference)
 			fprintf(out, "  %-8s %s\n", verbs[i].name, verbs[i].help);
@@ -55,12 +56,13 @@ void print_verb_help(FILE *out, const struct verb *verb)
 	fprintf(out, "\noptions:\n");
 	for (size_t i = 0; i < cli_option_count; i++)
 		if (*cli_options[i].name || verb->run == verb_language)
-			print_option(out, cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder,
-				     NULL, cli_options[i].help);
+			print_option(out, cli_options[i].letter, cli_options[i].name,
+				     cli_options[i].placeholder, NULL, cli_options[i].help);
 	for (size_t i = 0; i < option_count; i++)
 		if (!options[i].docker)
-			print_option(out, options[i].letter, options[i].name, options[i].placeholder,
-				     options[i].default_text, options[i].help);
+			print_option(out, options[i].letter, options[i].name,
+				     options[i].placeholder, options[i].default_text,
+				     options[i].help);
 	fprintf(out, "\nDocker's --rm -i --network none --read-only --cap-drop ALL --security-opt "
 		     "no-new-privileges --name\nare accepted: every sandbox is made so.\n");
 }
@@ -102,8 +104,8 @@ static void scdoc_text(const char *text)
 	}
 }
 
-static void man_option(char letter, const char *name, const char *placeholder, const char *default_text,
-		       const char *help)
+static void man_option(char letter, const char *name, const char *placeholder,
+		       const char *default_text, const char *help)
 {
 	if (letter)
 		printf("*-%c*%s", letter, *name ? ", " : "");
@@ -143,8 +145,8 @@ static void print_man(void)
 			printf("*%s*\n\t%s\n\n", verbs[i].name, verbs[i].help);
 	printf("# OPTIONS\n\n");
 	for (size_t i = 0; i < cli_option_count; i++)
-		man_option(cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder, NULL,
-			   cli_options[i].help);
+		man_option(cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder,
+			   NULL, cli_options[i].help);
 	for (size_t i = 0; i < option_count; i++)
 		if (!options[i].docker)
 			man_option(options[i].letter, options[i].name, options[i].placeholder,
@@ -163,7 +165,8 @@ static void print_man_ends(void)
 		else if (reasons[i].exit_status == EXIT_SIGNAL)
 			printf("*\n\t128 + the number of the signal\n\n");
 		else
-			printf("*\n\t%d: %s\n\n", reasons[i].exit_status, codes[reasons[i].code].people);
+			printf("*\n\t%d: %s\n\n", reasons[i].exit_status,
+			       codes[reasons[i].code].people);
 	}
 	printf("A command that is not found gives 127, one that cannot be executed 126, wrong usage 2.\n\n"
 	       "# FILES\n\n_/etc/cloche/cloche.yaml_, _$XDG\\_CONFIG\\_HOME/cloche/cloche.yaml_\n\tConfiguration: "

@@ -7,18 +7,22 @@
 #include "cli/cli.h"
 
 const struct verb verbs[] = {
-	{"run", "[OPTION...] [--] COMMAND [ARG...]", "run a command in a new sandbox", verb_run, true},
+	{"run", "[OPTION...] [--] COMMAND [ARG...]", "run a command in a new sandbox", verb_run,
+	 true},
 	{"python", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run Python code in a new sandbox",
 	 verb_language, true},
 	{"bash", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run a bash script in a new sandbox",
 	 verb_language, true},
 	{"node", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run JavaScript in a new sandbox",
 	 verb_language, true},
-	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest", verb_doctor, false},
-	{"config", "show [--json]", "print every setting and where its value comes from", verb_config, false},
+	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest",
+	 verb_doctor, false},
+	{"config", "show [--json]", "print every setting and where its value comes from",
+	 verb_config, false},
 	{"help", "[VERB]", "explain cloche or one verb", verb_help, false},
 	{"version", "", "print the version", verb_version, false},
-	{"reference", "man|bash", "print the manual page or the completion, from the tables", verb_reference, false},
+	{"reference", "man|bash", "print the manual page or the completion, from the tables",
+	 verb_reference, false},
 };
 const size_t verb_count = ARRAY_SIZE(verbs);
 

@@ -22,7 +22,7 @@ struct request {
 	struct settings settings;
 	bool json, quiet, raw;
 	bool help;
-	const char *code;	/* -c */
+	const char *code; /* -c */
 	enum language language;
 };
 
@@ -68,7 +68,8 @@ struct match {
 	bool takes_value;
 };
 
-static bool match_cli(const struct request *q, const char *name, size_t n, char letter, struct match *m)
+static bool match_cli(const struct request *q, const char *name, size_t n, char letter,
+		      struct match *m)
 {
 	for (size_t i = 0; i < CLI_COUNT; i++) {
 		const struct cli_option *c = &cli_options[i];
@@ -84,7 +85,8 @@ static bool match_cli(const struct request *q, const char *name, size_t n, char 
 	return false;
 }
 
-static int match_long(const struct request *q, const char *name, size_t n, struct match *m, struct err *e)
+static int match_long(const struct request *q, const char *name, size_t n, struct match *m,
+		      struct err *e)
 {
 	char text[64];
 
@@ -100,7 +102,8 @@ static int match_long(const struct request *q, const char *name, size_t n, struc
 			return 0;
 		}
 	}
-	return err_set(e, 0, "unknown option --%.*s (try `cloche run --help`)", n > 60 ? 60 : (int)n, name);
+	return err_set(e, 0, "unknown option --%.*s (try `cloche run --help`)",
+		       n > 60 ? 60 : (int)n, name);
 }
 
 static int match_short(const struct request *q, char letter, struct match *m, struct err *e)
@@ -203,7 +206,8 @@ static int use_script(struct request *q, const char *file, struct err *e)
 	if (spec_set(&q->spec, in, value, e) < 0)
 		return err_prefix(e, "script %.200s", file);
 	/* With the usual working directory the interpreter sees the name as the caller gave it. */
-	snprintf(path, sizeof path, "%s%s", strcmp(q->spec.workdir, "/workspace") ? "/workspace/" : "", name);
+	snprintf(path, sizeof path, "%s%s",
+		 strcmp(q->spec.workdir, "/workspace") ? "/workspace/" : "", name);
 	return spec_language(&q->spec, q->language, CODE_FILE, path, e);
 }
 
@@ -238,7 +242,8 @@ static int parse(struct request *q, const struct verb *verb, int argc, char **ar
 			return -1;
 	} else {
 		if (first >= argc)
-			return err_set(e, 0, "no command: cloche %s %s", verb->name, verb->synopsis);
+			return err_set(e, 0, "no command: cloche %s %s", verb->name,
+				       verb->synopsis);
 		for (int i = first; i < argc; i++)
 			if (spec_add_argument(&q->spec, argv[i], e) < 0)
 				return -1;
@@ -307,8 +312,9 @@ static void remark(const struct request *q, const struct result *r)
 			fail(0, &e);
 		}
 	if (looks_like_crlf(q, r))
-		fprintf(stderr, "cloche: the script has Windows line ends (\\r\\n), which bash does not "
-				"understand: convert it with dos2unix\n");
+		fprintf(stderr,
+			"cloche: the script has Windows line ends (\\r\\n), which bash does not "
+			"understand: convert it with dos2unix\n");
 	/* The command's own exit code needs no words of ours. */
 	if (r->reason != REASON_EXITED || r->artifacts_failed) {
 		struct err e;

@@ -19,8 +19,8 @@
 
 void scope_enter(const struct places *places, int argc, char **argv)
 {
-	static const char *const ask[] = {"systemd-run", "--user", "--scope", "--quiet", "--collect", "-p",
-					  "Delegate=yes", "--"};
+	static const char *const ask[] = {"systemd-run", "--user", "--scope",      "--quiet",
+					  "--collect",   "-p",     "Delegate=yes", "--"};
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	struct cgroup_host host;
 	char bus[1024];

@@ -44,7 +44,8 @@ static int find_helper(char *path, size_t size, struct err *e)
 	return err_set(e, 0, "cannot read YAML: %s is missing (reinstall cloche)", path);
 }
 
-static int start_helper(const char *program, const char *file, int *ret_fd, pid_t *ret_pid, struct err *e)
+static int start_helper(const char *program, const char *file, int *ret_fd, pid_t *ret_pid,
+			struct err *e)
 {
 	char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)file, NULL};
 	posix_spawn_file_actions_t actions;
@@ -77,8 +78,11 @@ static int read_file(const char *file, json_t **ret, struct err *e)
 
 	*ret = NULL;
 	if (access(file, F_OK) < 0)
-		return errno == ENOENT || errno == ENOTDIR || errno == EACCES ? 0 : err_set(e, errno, "%s", file);
-	if (find_helper(helper, sizeof helper, e) < 0 || start_helper(helper, file, &fd, &pid, e) < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == EACCES
+			       ? 0
+			       : err_set(e, errno, "%s", file);
+	if (find_helper(helper, sizeof helper, e) < 0 ||
+	    start_helper(helper, file, &fd, &pid, e) < 0)
 		return -1;
 	r = fd_slurp(fd, MAX_CONFIG_BYTES, &text, &size);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -101,9 +105,9 @@ static int set_from_json(struct spec *s, const struct option *o, const json_t *v
 		return spec_set(s, o, json_string_value(value), e);
 	if (o->kind != OPTION_LIST || !json_is_array(value))
 		return err_set(e, 0, "%s: must be a value", o->name);
-	json_array_foreach(value, i, item)
-		if (!json_is_string(item) || spec_set(s, o, json_string_value(item), e) < 0)
-			return -1;
+	json_array_foreach(value, i,
+			   item) if (!json_is_string(item) ||
+				     spec_set(s, o, json_string_value(item), e) < 0) return -1;
 	return 0;
 }
 
@@ -114,7 +118,8 @@ static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, 
 
 	if (!json_is_object(defaults))
 		return err_set(e, 0, "defaults: must be a mapping");
-	json_object_foreach(defaults, key, value) {
+	json_object_foreach(defaults, key, value)
+	{
 		const struct option *o = option_find(key);
 
 		if (!o || !o->configurable)
@@ -133,12 +138,14 @@ static int check_policy(const json_t *policy, struct err *e)
 
 	if (!json_is_object(policy))
 		return err_set(e, 0, "policy: must be a mapping");
-	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
+	json_object_foreach((json_t *)(uintptr_t)policy, key, value)
+	{
 		const struct option *o = option_find(key);
 
 		if (strcmp(key, "volume_roots") == 0) {
 			if (!json_is_array(value))
-				return err_set(e, 0, "policy: volume_roots must be a list of folders");
+				return err_set(e, 0,
+					       "policy: volume_roots must be a list of folders");
 		} else if (!o || !o->amount || !json_is_string(value)) {
 			return err_set(e, 0, "policy: %.60s is no limit with a maximum", key);
 		}
@@ -157,7 +164,8 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 }
 
 /* operator: this file may hold what binds everyone. */
-static int apply_file(struct settings *t, struct spec *s, const char *file, bool operator, struct err *e)
+static int apply_file(struct settings *t, struct spec *s, const char *file, bool operator,
+		      struct err * e)
 {
 	_cleanup_json_ json_t *root = NULL;
 	const char *key;
@@ -170,14 +178,15 @@ static int apply_file(struct settings *t, struct spec *s, const char *file, bool
 	t->has_file = true;
 	if (!json_is_object(root))
 		return err_set(e, 0, "%s: must be a mapping", file);
-	json_object_foreach(root, key, value) {
+	json_object_foreach(root, key, value)
+	{
 		int r = 0;
 
 		if (strcmp(key, "defaults") == 0)
 			r = apply_defaults(t, s, value, e);
 		else if (strcmp(key, "policy") == 0 && operator)
 			r = take_policy(t, value, e);
-		else if (strcmp(key, "uid_range") == 0 && operator && json_is_string(value))
+		else if (strcmp(key, "uid_range") == 0 && operator&& json_is_string(value))
 			t->uid_range = strdup(json_string_value(value));
 		else
 			r = err_set(e, 0, "unknown or misplaced key %.60s", key);
@@ -233,7 +242,8 @@ static bool is_below_a_root(const char *path, const json_t *roots)
 
 	if (!realpath(path, real))
 		return false;
-	json_array_foreach(roots, i, root) {
+	json_array_foreach(roots, i, root)
+	{
 		const char *folder = json_string_value(root);
 		size_t n = folder ? strlen(folder) : 0;
 
@@ -252,9 +262,13 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 
 	for (size_t i = 0; t->volume_roots && i < s->volume_count; i++)
 		if (!is_below_a_root(s->volumes[i].host, t->volume_roots))
-			return err_set(e, EPERM, "--volume %.200s: the operator's policy allows volumes only below "
-				       "its volume_roots", s->volumes[i].host);
-	json_object_foreach(t->policy, key, value) {
+			return err_set(
+				e, EPERM,
+				"--volume %.200s: the operator's policy allows volumes only below "
+				"its volume_roots",
+				s->volumes[i].host);
+	json_object_foreach(t->policy, key, value)
+	{
 		const struct option *o = option_find(key);
 		struct spec limit = {0};
 
@@ -264,8 +278,8 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 		if (o->amount(s) <= o->amount(&limit))
 			continue;
 		if (t->origins[o - options] != ORIGIN_DEFAULT)
-			return err_set(e, EPERM, "--%s: the operator's policy allows at most %.60s", o->name,
-				       json_string_value(value));
+			return err_set(e, EPERM, "--%s: the operator's policy allows at most %.60s",
+				       o->name, json_string_value(value));
 		if (spec_set(s, o, json_string_value(value), e) < 0)
 			return -1;
 		t->origins[o - options] = ORIGIN_POLICY;

@@ -118,7 +118,8 @@ static json_t *read_node(struct reader *r, int depth)
 
 static json_t *read_document(struct reader *r)
 {
-	static const yaml_event_type_t around[] = {YAML_STREAM_START_EVENT, YAML_DOCUMENT_START_EVENT,
+	static const yaml_event_type_t around[] = {YAML_STREAM_START_EVENT,
+						   YAML_DOCUMENT_START_EVENT,
 						   YAML_DOCUMENT_END_EVENT, YAML_STREAM_END_EVENT};
 	json_t *j = NULL;
 
@@ -152,7 +153,8 @@ int main(int argc, char **argv)
 	json_t *j;
 
 	if (!f) {
-		fprintf(stderr, "cloche-yaml: %s: cannot be opened\n", r.file ? r.file : "usage: cloche-yaml FILE");
+		fprintf(stderr, "cloche-yaml: %s: cannot be opened\n",
+			r.file ? r.file : "usage: cloche-yaml FILE");
 		return 1;
 	}
 	if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > MAX_BYTES) {

@@ -17,11 +17,37 @@
 /* What of the machine's /etc goes in: configuration that programs in /usr need, nothing that names the
  * machine, its users or its secrets. Folders are copied with what is world-readable in them. */
 static const char *const etc_copied[] = {
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl", "ca-certificates.conf",
-	"services", "protocols", "mime.types", "magic", "magic.mime", "debian_version", "os-release",
-	"python3", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "perl", "java",
-	"java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "fonts", "terminfo", "inputrc",
-	"gai.conf", "rpc", "ethertypes", "bash_completion.d",
+	"ld.so.cache",
+	"ld.so.conf",
+	"ld.so.conf.d",
+	"alternatives",
+	"ssl",
+	"ca-certificates.conf",
+	"services",
+	"protocols",
+	"mime.types",
+	"magic",
+	"magic.mime",
+	"debian_version",
+	"os-release",
+	"python3",
+	"python3.9",
+	"python3.10",
+	"python3.11",
+	"python3.12",
+	"python3.13",
+	"perl",
+	"java",
+	"java-11-openjdk",
+	"java-17-openjdk",
+	"java-21-openjdk",
+	"fonts",
+	"terminfo",
+	"inputrc",
+	"gai.conf",
+	"rpc",
+	"ethertypes",
+	"bash_completion.d",
 };
 
 static const char *const etc_left_out[] = {"private", NULL};
@@ -51,8 +77,9 @@ static const struct {
 	{"var/run", "/run"},
 };
 
-static const char *const folders[] = {"dev", "etc", "home", "mnt", "opt", "proc", "root", "run",
-				      "srv", "tmp", "usr",  "var", "var/lib", "var/cache", "var/log"};
+static const char *const folders[] = {"dev",  "etc",  "home",    "mnt",       "opt",
+				      "proc", "root", "run",     "srv",       "tmp",
+				      "usr",  "var",  "var/lib", "var/cache", "var/log"};
 
 /* Top-level links into /usr (merged-usr), as the machine has them. */
 static const char *const merged[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
@@ -89,9 +116,10 @@ static uint64_t digest(void)
 static int write_made_up(int root, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(made_up); i++) {
-		_cleanup_close_ int fd =
-			openat(root, made_up[i].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-		int r = fd < 0 ? -errno : fd_write_all(fd, made_up[i].text, strlen(made_up[i].text));
+		_cleanup_close_ int fd = openat(root, made_up[i].path,
+						O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+		int r = fd < 0 ? -errno
+			       : fd_write_all(fd, made_up[i].text, strlen(made_up[i].text));
 
 		if (r < 0)
 			return err_set(e, -r, "write %s of the host image", made_up[i].path);
@@ -113,7 +141,10 @@ static int link_merged(int root, struct err *e)
 		if (n < 0 && errno == ENOENT)
 			continue;
 		if (n < 0)
-			return err_set(e, errno, "%s is not a link into /usr: this machine has no merged /usr", path);
+			return err_set(
+				e, errno,
+				"%s is not a link into /usr: this machine has no merged /usr",
+				path);
 		target[n] = '\0';
 		if (symlinkat(target, root, merged[i]) < 0)
 			return err_set(e, errno, "link %s of the host image", merged[i]);

@@ -12,7 +12,7 @@
 #include "sandbox/places.h"
 
 struct host_image {
-	int dir;	   /* folder that holds the prepared root and an empty "mnt"; O_PATH */
+	int dir;           /* folder that holds the prepared root and an empty "mnt"; O_PATH */
 	char template[64]; /* name of the prepared root in it */
 };
 

@@ -149,7 +149,8 @@ static void reap(struct guest *g)
 		return;
 	relay_rest(g, &g->out);
 	relay_rest(g, &g->err);
-	g->ended.survivors = info.si_pid == 0 && waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+	g->ended.survivors =
+		info.si_pid == 0 && waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 	send_or_die(g, FRAME_EXITED, 0, &g->ended, sizeof g->ended);
 	if (g->last && !g->ended.survivors)
 		_exit(0);

@@ -11,24 +11,24 @@
 #include "native/isolate/isolate.h"
 
 struct relay {
-	int fd;		 /* our end of the command's pipe, -1: closed */
+	int fd; /* our end of the command's pipe, -1: closed */
 	unsigned stream;
 };
 
 struct guest {
 	int control;
-	int reaper;	 /* signalfd for SIGCHLD */
+	int reaper; /* signalfd for SIGCHLD */
 	uint32_t uid, gid;
 	const char *profile;
-	bool without_seccomp;	/* test builds only */
+	bool without_seccomp;   /* test builds only */
 	bool keep_capabilities; /* test builds only */
-	bool keep_descriptors;	/* test builds only */
-	pid_t command;	 /* 0: none is running */
+	bool keep_descriptors;  /* test builds only */
+	pid_t command;          /* 0: none is running */
 	bool started;
-	bool last;	 /* end when the command and everything else have ended */
+	bool last;                  /* end when the command and everything else have ended */
 	struct exited_record ended; /* valid once started && command == 0 */
 	struct relay out, err;
-	int stdin_pipe;	 /* relayed stdin, -1: closed */
+	int stdin_pipe; /* relayed stdin, -1: closed */
 	unsigned char stdin_data[STDIN_WINDOW];
 	size_t stdin_filled;
 	bool stdin_ended;

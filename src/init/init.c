@@ -44,12 +44,14 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 /* The first frame decides: PLAN for the native runtime, anything else is handled by the guest. */
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
-	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .netns = -1, .proc = -1};
+	struct isolation s = {
+		.plan = &plan, .control = CONTROL, .userns = -1, .netns = -1, .proc = -1};
 	const char *stage = "plan";
 	int r;
 
 	if (f->size < offsetof(struct plan, volumes) || fd_count < 1 ||
-	    f->size != offsetof(struct plan, volumes) + plan.volume_count * sizeof plan.volumes[0] ||
+	    f->size !=
+		    offsetof(struct plan, volumes) + plan.volume_count * sizeof plan.volumes[0] ||
 	    plan.volume_count > PLAN_MAX_VOLUMES || plan.tmpfs_count > PLAN_MAX_TMPFS)
 		give_up(stage, EPROTO, "malformed plan");
 	s.image_dir = fds[0];

@@ -165,7 +165,8 @@ static int read_exact(int fd, void *data, size_t size, int *fds, size_t room, si
 				   .msg_iovlen = 1,
 				   .msg_control = control.bytes,
 				   .msg_controllen = sizeof control.bytes};
-		ssize_t n = fds ? recvmsg(fd, &m, MSG_CMSG_CLOEXEC) : read(fd, io.iov_base, io.iov_len);
+		ssize_t n =
+			fds ? recvmsg(fd, &m, MSG_CMSG_CLOEXEC) : read(fd, io.iov_base, io.iov_len);
 
 		if (n < 0 && errno == EINTR)
 			continue;

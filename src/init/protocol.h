@@ -52,9 +52,9 @@ struct failed_record {
 
 /* EXITED: how the command ended. */
 struct exited_record {
-	uint32_t signaled; /* 0 or 1 */
-	uint32_t status;   /* exit code or signal number */
-	uint32_t core;	   /* 0 or 1 */
+	uint32_t signaled;  /* 0 or 1 */
+	uint32_t status;    /* exit code or signal number */
+	uint32_t core;      /* 0 or 1 */
 	uint32_t survivors; /* 0 or 1: processes of the sandbox are still alive */
 };
 
@@ -66,7 +66,7 @@ struct exec_record {
 };
 enum exec_flag {
 	EXEC_STDIO_FRAMES = 1 << 0, /* stdin, stdout and stderr travel as DATA frames */
-	EXEC_LAST = 1 << 1,	    /* one-shot: init ends when the command and all else have */
+	EXEC_LAST = 1 << 1,         /* one-shot: init ends when the command and all else have */
 };
 
 /* PUT is followed by one NUL-terminated absolute path; a regular file's content follows as DATA

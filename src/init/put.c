@@ -92,7 +92,8 @@ static int put_one(struct guest *g, const struct put_record *put, char *path, co
 		if (symlinkat(target, dir, name) < 0)
 			r = -errno;
 	} else {
-		fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, put->mode & 0777);
+		fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+			    put->mode & 0777);
 		r = fd < 0 ? -errno : 0;
 		if (r == 0)
 			fchmod(fd, put->mode & 0777);
@@ -109,7 +110,8 @@ static int put_one(struct guest *g, const struct put_record *put, char *path, co
 static int as_user(const struct put_record *put, bool user)
 {
 	if (user)
-		return syscall(SYS_setresgid, -1, put->gid, -1) < 0 || syscall(SYS_setresuid, -1, put->uid, -1) < 0;
+		return syscall(SYS_setresgid, -1, put->gid, -1) < 0 ||
+		       syscall(SYS_setresuid, -1, put->uid, -1) < 0;
 	return syscall(SYS_setresuid, -1, 0, -1) < 0 || syscall(SYS_setresgid, -1, 0, -1) < 0;
 }
 

@@ -75,7 +75,8 @@ int cloche_spec_set(struct cloche_spec *spec, const char *name, const char *valu
 	return spec_set(&spec->spec, o, value, &e) < 0 ? give_error(ret, &e) : 0;
 }
 
-int cloche_spec_command(struct cloche_spec *spec, const char *const argv[], struct cloche_error *ret)
+int cloche_spec_command(struct cloche_spec *spec, const char *const argv[],
+			struct cloche_error *ret)
 {
 	struct err e = {0};
 
@@ -101,10 +102,15 @@ int cloche_spec_language(struct cloche_spec *spec, const char *language, struct 
 	return spec_language(&spec->spec, l, CODE_STDIN, NULL, &e) < 0 ? give_error(ret, &e) : 0;
 }
 
-static int run(struct spec *s, const void *stdin_data, size_t stdin_size, struct result *r, struct err *e)
+static int run(struct spec *s, const void *stdin_data, size_t stdin_size, struct result *r,
+	       struct err *e)
 {
-	const struct native_io io = {.stdin_fd = -1, .stdin_data = stdin_data, .stdin_size = stdin_size,
-				     .out_fd = -1, .err_fd = -1, .cancel_fd = -1};
+	const struct native_io io = {.stdin_fd = -1,
+				     .stdin_data = stdin_data,
+				     .stdin_size = stdin_size,
+				     .out_fd = -1,
+				     .err_fd = -1,
+				     .cancel_fd = -1};
 	struct places places;
 
 	if (places_find(&places, e) < 0 || spec_finish(s, e) < 0)

@@ -15,16 +15,16 @@
 #include "base/units.h"
 #include "native/slot.h"
 
-#define MOUNT "/sys/fs/cgroup"
+#define MOUNT         "/sys/fs/cgroup"
 #define CGROUP2_MAGIC 0x63677270 /* linux/magic.h */
-#define PERIOD_US 100000	 /* of the CPU quota; the kernel's default */
+#define PERIOD_US     100000     /* of the CPU quota; the kernel's default */
 
 /* The v1 trees, and whether a run may do without. */
 static const struct {
 	const char *path;
 	const char *what;
 } v1_trees[CONTROLLER_COUNT] = {
-	[MEMORY] = {MOUNT "/memory", "memory"},	   [CPU] = {MOUNT "/cpu", "cpu"},
+	[MEMORY] = {MOUNT "/memory", "memory"},    [CPU] = {MOUNT "/cpu", "cpu"},
 	[CPUACCT] = {MOUNT "/cpuacct", "cpuacct"}, [PIDS] = {MOUNT "/pids", "pids"},
 	[FREEZER] = {MOUNT "/freezer", "freezer"},
 };
@@ -62,9 +62,10 @@ static void find_rootless(struct cgroup_host *h)
 	char path[sizeof h->unified + 32];
 
 	if (!is_cgroup2(MOUNT)) {
-		snprintf(h->why_not, sizeof h->why_not,
-			 "an ordinary user cannot make cgroups on a cgroup v1 host: run as root, or boot "
-			 "with systemd.unified_cgroup_hierarchy=1");
+		snprintf(
+			h->why_not, sizeof h->why_not,
+			"an ordinary user cannot make cgroups on a cgroup v1 host: run as root, or boot "
+			"with systemd.unified_cgroup_hierarchy=1");
 		return;
 	}
 	find_delegated(h, MOUNT);
@@ -253,12 +254,12 @@ static bool host_has_swap(void)
 	char text[512];
 
 	/* a header line, then one line per swap area */
-	return fd_read_file(AT_FDCWD, "/proc/swaps", text, sizeof text) != 0 && strchr(text, '\n') &&
-	       strchr(text, '\n')[1];
+	return fd_read_file(AT_FDCWD, "/proc/swaps", text, sizeof text) != 0 &&
+	       strchr(text, '\n') && strchr(text, '\n')[1];
 }
 
-static int limit_swap(struct cgroup *c, int dir, const char *file, uint64_t value, const struct spec *s,
-		      struct err *e)
+static int limit_swap(struct cgroup *c, int dir, const char *file, uint64_t value,
+		      const struct spec *s, struct err *e)
 {
 	char text[32];
 	int r;
@@ -285,7 +286,8 @@ static int enable_controllers(const struct cgroup_host *h, struct err *e)
 		snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
 		r = fd_write_file(AT_FDCWD, file, wanted[i]);
 		if (r < 0)
-			return err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1, file);
+			return err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1,
+				       file);
 	}
 	return 0;
 }
@@ -343,12 +345,14 @@ static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
 	const struct {
 		enum controller controller;
 		const char *file, *value;
-	} limits[] = {{MEMORY, "memory.max", memory}, {PIDS, "pids.max", pids}, {CPU, "cpu.max", cpu}};
+	} limits[] = {
+		{MEMORY, "memory.max", memory}, {PIDS, "pids.max", pids}, {CPU, "cpu.max", cpu}};
 
 	snprintf(memory, sizeof memory, "%llu", (unsigned long long)s->memory_bytes);
-	snprintf(pids, sizeof pids, "%llu", (unsigned long long)s->pids_limit + 1); /* and our init */
-	snprintf(cpu, sizeof cpu, "%llu %d", (unsigned long long)s->cpus_millis * (PERIOD_US / 1000),
-		 PERIOD_US);
+	snprintf(pids, sizeof pids, "%llu",
+		 (unsigned long long)s->pids_limit + 1); /* and our init */
+	snprintf(cpu, sizeof cpu, "%llu %d",
+		 (unsigned long long)s->cpus_millis * (PERIOD_US / 1000), PERIOD_US);
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
 		int r = put_limit(c->dir, limits[i].file, limits[i].value, s->best_effort, e);
 
@@ -356,13 +360,16 @@ static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
 			return -1;
 		c->has[limits[i].controller] = r;
 	}
-	return limit_swap(c, c->dir, "memory.swap.max", s->memory_swap_bytes - s->memory_bytes, s, e);
+	return limit_swap(c, c->dir, "memory.swap.max", s->memory_swap_bytes - s->memory_bytes, s,
+			  e);
 }
 
 int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct spec *s,
 		  struct cgroup *ret, struct err *e)
 {
-	struct cgroup c = {.host = host, .dir = -1, .v1 = {-1, -1, -1, -1, -1},
+	struct cgroup c = {.host = host,
+			   .dir = -1,
+			   .v1 = {-1, -1, -1, -1, -1},
 			   .memory_limit = s->memory_bytes};
 	bool rootless = geteuid() != 0;
 
@@ -372,7 +379,8 @@ int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct 
 		return err_set(e, 0, "limits cannot be enforced: %s", host->why_not);
 	if (!host->unified[0])
 		return 0;
-	if (host->version == CGROUP_V2 && prepare_v2_parent(host, rootless, e) < 0 && !s->best_effort)
+	if (host->version == CGROUP_V2 && prepare_v2_parent(host, rootless, e) < 0 &&
+	    !s->best_effort)
 		return -1;
 	if (make_dir(host->unified, c.name, &ret->dir, e) < 0)
 		return -1;
@@ -388,11 +396,13 @@ static int limit_v1(struct cgroup *c, enum controller i, const struct spec *s, s
 	case MEMORY: /* a new cgroup: memory first, then memory and swap together, which is never lower */
 		snprintf(text, sizeof text, "%llu", (unsigned long long)s->memory_bytes);
 		r = put_limit(c->v1[i], "memory.limit_in_bytes", text, s->best_effort, e);
-		if (r >= 0 && limit_swap(c, c->v1[i], "memory.memsw.limit_in_bytes", s->memory_swap_bytes, s, e) < 0)
+		if (r >= 0 && limit_swap(c, c->v1[i], "memory.memsw.limit_in_bytes",
+					 s->memory_swap_bytes, s, e) < 0)
 			return -1;
 		break;
 	case CPU:
-		snprintf(text, sizeof text, "%llu", (unsigned long long)s->cpus_millis * (PERIOD_US / 1000));
+		snprintf(text, sizeof text, "%llu",
+			 (unsigned long long)s->cpus_millis * (PERIOD_US / 1000));
 		r = put_limit(c->v1[i], "cpu.cfs_quota_us", text, s->best_effort, e);
 		break;
 	case PIDS:
@@ -412,7 +422,8 @@ static bool same_as_cpu(const struct cgroup *c)
 	struct stat a, b;
 
 	return c->v1[CPU] >= 0 && stat(v1_trees[CPU].path, &a) == 0 &&
-	       stat(v1_trees[CPUACCT].path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	       stat(v1_trees[CPUACCT].path, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
 }
 
 int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_t *ret_count,
@@ -435,7 +446,8 @@ int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_
 			return -1;
 		ret_fds[*ret_count] = openat(c->v1[i], "tasks", O_WRONLY | O_CLOEXEC);
 		if (ret_fds[*ret_count] < 0)
-			return err_set(e, errno, "open tasks of cgroup %s/%s", c->host->v1[i], c->name);
+			return err_set(e, errno, "open tasks of cgroup %s/%s", c->host->v1[i],
+				       c->name);
 		(*ret_count)++;
 	}
 	return 0;
@@ -493,7 +505,8 @@ void cgroup_read(const struct cgroup *c, struct cgroup_counters *r)
 	if (v2) {
 		r->oom_kills = or_zero(read_counter(c->dir, "memory.events", "oom_kill"));
 		r->memory_peak_bytes = read_counter(c->dir, "memory.peak", "");
-		r->memory_hit = r->oom_kills > 0 || or_zero(read_counter(c->dir, "memory.events", "max")) > 0;
+		r->memory_hit = r->oom_kills > 0 ||
+				or_zero(read_counter(c->dir, "memory.events", "max")) > 0;
 		return;
 	}
 	r->oom_kills = or_zero(read_counter(c->v1[MEMORY], "memory.oom_control", "oom_kill"));
@@ -551,7 +564,8 @@ static void sweep_tree(const char *parent, const struct places *places)
 		char path[640];
 		uint64_t number;
 
-		if (entry->d_type != DT_DIR || parse_count(entry->d_name, 0, UINT32_MAX, &number) < 0)
+		if (entry->d_type != DT_DIR ||
+		    parse_count(entry->d_name, 0, UINT32_MAX, &number) < 0)
 			continue;
 		if (slot_try(places, (uint32_t)number, &lock) < 0)
 			continue; /* alive, or not ours to judge */

@@ -21,24 +21,24 @@ enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER, CONTROLLER_COUNT };
 /* What this host and user have. Paths end below the mount, without a slash. */
 struct cgroup_host {
 	enum cgroup_version version;
-	char unified[512];		      /* parent of our v2 cgroups; "" if no v2 tree is usable */
-	char v1[CONTROLLER_COUNT][64];	      /* parents on v1; "" where the controller is missing */
-	bool may_be_delegated;		      /* rootless on v2: the user's systemd could give a scope */
-	char why_not[256];		      /* when something is missing: cause and remedy */
+	char unified[512];             /* parent of our v2 cgroups; "" if no v2 tree is usable */
+	char v1[CONTROLLER_COUNT][64]; /* parents on v1; "" where the controller is missing */
+	bool may_be_delegated;         /* rootless on v2: the user's systemd could give a scope */
+	char why_not[256];             /* when something is missing: cause and remedy */
 };
 
 struct cgroup {
 	const struct cgroup_host *host;
 	char name[16];
-	int dir;			      /* our v2 directory, -1: none */
-	int v1[CONTROLLER_COUNT];	      /* our v1 directories, -1: none */
-	bool has[CONTROLLER_COUNT];	      /* limits that are in force */
+	int dir;                    /* our v2 directory, -1: none */
+	int v1[CONTROLLER_COUNT];   /* our v1 directories, -1: none */
+	bool has[CONTROLLER_COUNT]; /* limits that are in force */
 	bool has_swap;
 	uint64_t memory_limit;
 };
 
 struct cgroup_counters {
-	uint64_t oom_kills;   /* 0 when it cannot be read */
+	uint64_t oom_kills;                            /* 0 when it cannot be read */
 	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* UINT64_MAX: not to be had */
 	bool memory_hit, pids_hit;
 };

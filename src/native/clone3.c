@@ -27,8 +27,8 @@ pid_t clone3_call(struct clone3_args *args, int (*fn)(void *), void *argument)
 			 "hlt\n"
 			 "1:"
 			 : "=a"(result)
-			 : "0"((long)SYS_clone3), "D"(args), "S"(sizeof *args), "r"(r12), "r"(r13),
-			   [exit] "i"(SYS_exit)
+			 : "0"((long)SYS_clone3), "D"(args), "S"(sizeof *args), "r"(r12),
+			   "r"(r13), [exit] "i"(SYS_exit)
 			 : "rcx", "r11", "memory");
 	return (pid_t)result;
 }

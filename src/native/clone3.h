@@ -23,6 +23,10 @@ struct clone3_args {
 #define CLONE_NEWTIME 0x80
 #endif
 
+/* For functions that run in such a child and never return from it: AddressSanitizer would mark their
+ * frames in the parent's memory and never unmark them. */
+#define in_clone_child __attribute__((no_sanitize("address"), noinline))
+
 /* The child runs fn(argument) on the given stack and ends with its return value. The pid, or -errno. */
 pid_t clone3_call(struct clone3_args *args, int (*fn)(void *), void *argument);
 

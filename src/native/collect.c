@@ -41,8 +41,8 @@ struct finding {
 
 struct collector {
 	const struct strings *patterns; /* NULL: everything */
-	struct result *result;		/* in this process */
-	int pipe;			/* to the supervisor, or -1 */
+	struct result *result;          /* in this process */
+	int pipe;                       /* to the supervisor, or -1 */
 	uint64_t bytes_left;
 	unsigned files_left;
 };
@@ -69,7 +69,8 @@ static void found(struct collector *c, const char *path, uint64_t size, enum ski
 
 	if (c->pipe < 0) {
 		add_to_result(c->result, path, &f);
-	} else if (fd_write_all(c->pipe, &f, sizeof f) < 0 || fd_write_all(c->pipe, path, f.path_size) < 0) {
+	} else if (fd_write_all(c->pipe, &f, sizeof f) < 0 ||
+		   fd_write_all(c->pipe, path, f.path_size) < 0) {
 		_exit(1);
 	}
 }
@@ -102,7 +103,8 @@ static int open_beneath(int dir, const char *name, int flags)
 {
 	struct open_how how = {
 		.flags = (uint64_t)flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
+			   RESOLVE_NO_XDEV,
 	};
 
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
@@ -124,7 +126,8 @@ static enum skip copy_bytes(int in, int out, uint64_t size)
 	return TAKEN;
 }
 
-static enum skip copy_file(struct collector *c, int from, int to, const char *name, uint64_t *ret_size)
+static enum skip copy_file(struct collector *c, int from, int to, const char *name,
+			   uint64_t *ret_size)
 {
 	_cleanup_close_ int in = open_beneath(from, name, O_RDONLY);
 	_cleanup_close_ int out = -1;
@@ -175,15 +178,16 @@ static int out_folder(int out, const char *path)
 	return dir;
 }
 
-static void collect_entry(struct collector *c, int from, int out, const char *folder, const char *name,
-			  int depth)
+static void collect_entry(struct collector *c, int from, int out, const char *folder,
+			  const char *name, int depth)
 {
 	char path[PATH_MAX];
 	_cleanup_close_ int to = -1, below = -1;
 	uint64_t size = 0;
 	struct stat st;
 
-	if ((size_t)snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name) >= sizeof path ||
+	if ((size_t)snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name) >=
+		    sizeof path ||
 	    depth > TREE_MAX_DEPTH) {
 		found(c, folder, 0, TOO_DEEP);
 		return;
@@ -201,7 +205,10 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 	if (!wanted(c, path))
 		return;
 	if (S_ISLNK(st.st_mode) || !S_ISREG(st.st_mode) || !name_is_safe(name)) {
-		found(c, path, 0, S_ISLNK(st.st_mode) ? LINK : !S_ISREG(st.st_mode) ? SPECIAL : NAME);
+		found(c, path, 0,
+		      S_ISLNK(st.st_mode)    ? LINK
+		      : !S_ISREG(st.st_mode) ? SPECIAL
+					     : NAME);
 		return;
 	}
 	to = out_folder(out, folder);
@@ -232,8 +239,8 @@ static void collect_folder(struct collector *c, int from, int out, const char *p
 	closedir(d);
 }
 
-static void collect_all(struct collector *c, const struct spec *s, const struct collect_source *from,
-			int out)
+static void collect_all(struct collector *c, const struct spec *s,
+			const struct collect_source *from, int out)
 {
 	if (from->output >= 0)
 		collect_folder(c, from->output, out, "", 0);
@@ -263,7 +270,8 @@ static bool read_findings(int fd, struct result *r)
 
 		if (n == 0)
 			return true;
-		if (n != sizeof f || f.skip >= ARRAY_SIZE(skip_text) || f.path_size >= sizeof path ||
+		if (n != sizeof f || f.skip >= ARRAY_SIZE(skip_text) ||
+		    f.path_size >= sizeof path ||
 		    fd_read_all(fd, path, f.path_size) != (ssize_t)f.path_size)
 			return false;
 		path[f.path_size] = '\0';
@@ -271,8 +279,8 @@ static bool read_findings(int fd, struct result *r)
 	}
 }
 
-static bool collect_in_child(struct collector *c, const struct spec *s, const struct collect_source *from,
-			     int out)
+static bool collect_in_child(struct collector *c, const struct spec *s,
+			     const struct collect_source *from, int out)
 {
 	_cleanup_close_ int read_end = -1, write_end = -1;
 	int p[2], status;
@@ -301,7 +309,9 @@ static bool collect_in_child(struct collector *c, const struct spec *s, const st
 
 void collect_artifacts(const struct spec *s, const struct collect_source *from, struct result *r)
 {
-	struct collector c = {.result = r, .pipe = -1, .bytes_left = COLLECT_MAX_BYTES,
+	struct collector c = {.result = r,
+			      .pipe = -1,
+			      .bytes_left = COLLECT_MAX_BYTES,
 			      .files_left = COLLECT_MAX_FILES};
 	_cleanup_close_ int out = -1;
 
@@ -325,5 +335,6 @@ void collect_artifacts(const struct spec *s, const struct collect_source *from, 
 		if (r->artifacts[i].skipped == skip_text[UNWRITABLE])
 			r->artifacts_failed = true;
 	if (r->artifacts_failed && !r->message[0])
-		snprintf(r->message, sizeof r->message, "not every artifact could be written to %.200s", s->out_dir);
+		snprintf(r->message, sizeof r->message,
+			 "not every artifact could be written to %.200s", s->out_dir);
 }

@@ -19,7 +19,8 @@ struct feed {
 	struct err *e;
 };
 
-static int send_put(struct feed *f, const char *box, uint32_t mode, uint64_t size, const char *target)
+static int send_put(struct feed *f, const char *box, uint32_t mode, uint64_t size,
+		    const char *target)
 {
 	char payload[sizeof(struct put_record) + SPEC_PATH_SIZE + PATH_MAX];
 	struct put_record put = {size, mode, f->spec->uid, f->spec->gid, 0};
@@ -27,7 +28,8 @@ static int send_put(struct feed *f, const char *box, uint32_t mode, uint64_t siz
 	int r;
 
 	if (path > SPEC_PATH_SIZE)
-		return err_set(f->e, 0, "--in: the path %.60s... is too long inside the sandbox", box);
+		return err_set(f->e, 0, "--in: the path %.60s... is too long inside the sandbox",
+			       box);
 	memcpy(payload, &put, sizeof put);
 	memcpy(payload + n, box, path);
 	n += path;
@@ -87,8 +89,10 @@ static int send_folder(struct feed *f, int dir, const char *name, const char *bo
 
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
-		if ((size_t)snprintf(below, sizeof below, "%s/%s", box, entry->d_name) >= sizeof below)
-			r = err_set(f->e, 0, "--in: the path %.60s.../%.60s is too long", box, entry->d_name);
+		if ((size_t)snprintf(below, sizeof below, "%s/%s", box, entry->d_name) >=
+		    sizeof below)
+			r = err_set(f->e, 0, "--in: the path %.60s.../%.60s is too long", box,
+				    entry->d_name);
 		else
 			r = send_any(f, dirfd(d), entry->d_name, below, depth + 1);
 	}

@@ -16,7 +16,7 @@
 
 enum { MAX_PAIRS = 8, HOLDER_STACK = 4096 };
 
-static int hold(void *unused)
+in_clone_child static int hold(void *unused)
 {
 	(void)unused;
 	while (syscall(SYS_pause))
@@ -69,7 +69,8 @@ int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pa
 	pid = clone3_call(&args, hold, NULL);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
-		return err_set(e, -pid, "make a user namespace (see /proc/sys/user/max_user_namespaces)");
+		return err_set(e, -pid,
+			       "make a user namespace (see /proc/sys/user/max_user_namespaces)");
 	r = write_map(pid, "uid_map", uids, uid_count, e);
 	if (r == 0)
 		r = write_map(pid, "gid_map", gids, gid_count, e);
@@ -110,12 +111,13 @@ static int run_helper(const char *program, pid_t pid, const struct id_pair *pair
 		if (errno != EINTR)
 			return err_set(e, errno, "wait for %s", program);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return err_set(e, 0, "%s refused the ids: check /etc/subuid and /etc/subgid", program);
+		return err_set(e, 0, "%s refused the ids: check /etc/subuid and /etc/subgid",
+			       program);
 	return 0;
 }
 
-int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids, size_t count,
-			 struct err *e)
+int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids,
+			 size_t count, struct err *e)
 {
 	if (run_helper("/usr/bin/newuidmap", pid, uids, count, e) < 0)
 		return -1;

@@ -20,7 +20,7 @@ int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pa
 
 /* Rootless: have newuidmap and newgidmap (setuid programs of the distribution, which check
  * /etc/subuid) write the maps of process pid. */
-int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids, size_t count,
-			 struct err *e) must_check;
+int userns_map_by_helper(pid_t pid, const struct id_pair *uids, const struct id_pair *gids,
+			 size_t count, struct err *e) must_check;
 
 #endif

@@ -34,7 +34,8 @@ static void make_init(void)
 		return;
 	}
 	r = fd_write_all(fd, cloche_init_begin, size);
-	if (r == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+	if (r == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
 		r = -errno;
 	if (r < 0) {
 		close(fd);
@@ -51,7 +52,7 @@ struct child {
 	const char *what;
 };
 
-static int child_failed(struct child *c, const char *what)
+in_clone_child static int child_failed(struct child *c, const char *what)
 {
 	c->errnum = errno;
 	c->what = what;
@@ -59,7 +60,7 @@ static int child_failed(struct child *c, const char *what)
 }
 
 /* Root of a user namespace without maps would lose all capabilities by executing: ambient ones stay. */
-static int keep_capabilities(void)
+in_clone_child static int keep_capabilities(void)
 {
 	struct {
 		uint32_t version;
@@ -83,13 +84,14 @@ static int keep_capabilities(void)
 }
 
 /* Runs on its own stack in the parent's memory, while the parent waits: system calls only. */
-static int child(void *argument)
+in_clone_child static int child(void *argument)
 {
 	struct child *c = argument;
 	const struct launch *l = c->l;
-	const int wanted[] = {l->stdio[0], l->stdio[1], l->stdio[2], l->control, c->executable, l->keep};
+	const int wanted[] = {l->stdio[0], l->stdio[1],   l->stdio[2],
+			      l->control,  c->executable, l->keep};
 	int high[ARRAY_SIZE(wanted)];
-	char *argv[] = {(char *)(uintptr_t)"cloche-init", NULL}, *envp[] = {NULL};
+	char *argv[] = {(char *)(uintptr_t) "cloche-init", NULL}, *envp[] = {NULL};
 
 	/* First out of the way of each other, then into place. */
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
@@ -138,10 +140,12 @@ int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e
 	pid = clone3_call(&args, child, &c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
-		return err_set(e, -pid, l->rootless
-				       ? "make a user namespace (see /proc/sys/user/max_user_namespaces and "
-					 "kernel.unprivileged_userns_clone; an AppArmor profile may forbid it)"
-				       : "make a pid namespace");
+		return err_set(
+			e, -pid,
+			l->rootless
+				? "make a user namespace (see /proc/sys/user/max_user_namespaces and "
+				  "kernel.unprivileged_userns_clone; an AppArmor profile may forbid it)"
+				: "make a pid namespace");
 	if (c.errnum != 0) {
 		launch_wait(pidfd, &(bool){false}, &(int){0});
 		close(pidfd);

@@ -14,11 +14,11 @@
 #include "base/err.h"
 
 struct launch {
-	int control;	  /* becomes descriptor 3 */
-	int stdio[3];	  /* become 0, 1, 2 */
-	int keep;	  /* stays open in init: the slot's lock */
-	int cgroup;	  /* v2 directory to be born in, -1: none */
-	bool rootless;	  /* born in a user namespace of its own */
+	int control;   /* becomes descriptor 3 */
+	int stdio[3];  /* become 0, 1, 2 */
+	int keep;      /* stays open in init: the slot's lock */
+	int cgroup;    /* v2 directory to be born in, -1: none */
+	bool rootless; /* born in a user namespace of its own */
 };
 
 /* 0, *ret_pid and *ret_pidfd; the process has executed init by then. The child sends no signal to the

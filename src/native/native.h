@@ -8,13 +8,14 @@
 #include "sandbox/spec.h"
 
 struct native_io {
-	int stdin_fd;		/* copied to the command until it ends; -1: none */
+	int stdin_fd;           /* copied to the command until it ends; -1: none */
 	const char *stdin_data; /* used instead of a descriptor when not NULL */
 	size_t stdin_size;
-	int out_fd, err_fd;	/* pass kept output on as it comes; -1: keep it for the result */
-	bool escape_out, escape_err; /* show control characters escaped (the descriptor is a terminal) */
-	int cancel_fd;		/* readable: the caller wants it over; -1: none */
-	const char *uid_range;	/* operator's block as BASE:COUNT, or NULL */
+	int out_fd, err_fd; /* pass kept output on as it comes; -1: keep it for the result */
+	bool escape_out,
+		escape_err;    /* show control characters escaped (the descriptor is a terminal) */
+	int cancel_fd;         /* readable: the caller wants it over; -1: none */
+	const char *uid_range; /* operator's block as BASE:COUNT, or NULL */
 };
 
 /* Run spec to its end. Returns 0 with *r filled, whatever the reason: what went wrong is in it. Every

@@ -40,19 +40,19 @@ struct plan_volume {
 
 struct plan {
 	uint32_t rootless;
-	uint32_t uid, gid;	     /* inside */
-	uint32_t root_mount_id;	     /* root inside and the sandbox user, as the mounting process */
-	uint32_t user_mount_id;	     /* has to name them: host ids as root, inside ids rootless */
-	uint32_t dev_profile;	     /* own devpts */
-	uint32_t landlock_abi;	     /* 0: run without */
+	uint32_t uid, gid;      /* inside */
+	uint32_t root_mount_id; /* root inside and the sandbox user, as the mounting process */
+	uint32_t user_mount_id; /* has to name them: host ids as root, inside ids rootless */
+	uint32_t dev_profile;   /* own devpts */
+	uint32_t landlock_abi;  /* 0: run without */
 	uint32_t tmpfs_count, volume_count;
 	char hostname[72];
 	char machine_id[40];
 	char profile[32];
-	char template[64];	     /* name of the prepared root, below the image directory */
+	char template[64];             /* name of the prepared root, below the image directory */
 	uint64_t rlimit[PLAN_RLIMITS]; /* by RLIMIT_* number; UINT64_MAX: leave as it is */
 	struct plan_tmpfs tmpfs[PLAN_MAX_TMPFS];
-	char off[PLAN_OFF];	     /* test builds: layers left out, comma-separated */
+	char off[PLAN_OFF]; /* test builds: layers left out, comma-separated */
 	struct plan_volume volumes[PLAN_MAX_VOLUMES]; /* last: only volume_count of them are sent */
 };
 

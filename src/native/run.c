@@ -40,7 +40,7 @@
 
 /* Files the code may have open; more than any interpreter needs, small enough that kernel memory for
  * them stays within the memory limit. */
-#define OPEN_FILES 1024
+#define OPEN_FILES    1024
 #define FILE_SIZE_MIN (1ull << 30)
 
 struct sandbox {
@@ -56,8 +56,9 @@ struct sandbox {
 	int control, pidfd;
 	pid_t pid;
 	int volumes[PLAN_MAX_VOLUMES];
-	int pipes[3];		    /* our ends: stdin write, stdout read, stderr read */
-	int places_fd[MAX_PLACES + 1]; /* tmpfs mounts in plan order; rootless: then the user namespace */
+	int pipes[3]; /* our ends: stdin write, stdout read, stderr read */
+	int places_fd[MAX_PLACES +
+		      1]; /* tmpfs mounts in plan order; rootless: then the user namespace */
 	size_t places_count;
 	struct evidence evidence;
 	struct supervision watch;
@@ -93,7 +94,8 @@ static void plan_rlimits(struct plan *p, const struct spec *s)
 			largest = s->tmpfs[i].size_bytes;
 	for (size_t i = 0; i < PLAN_RLIMITS; i++)
 		p->rlimit[i] = UINT64_MAX;
-	p->rlimit[RLIMIT_CORE] = 1; /* not 0: 1 is the value that never starts a pipe core_pattern */
+	p->rlimit[RLIMIT_CORE] =
+		1; /* not 0: 1 is the value that never starts a pipe core_pattern */
 	p->rlimit[RLIMIT_MEMLOCK] = 0;
 	p->rlimit[RLIMIT_MSGQUEUE] = 0;
 	p->rlimit[RLIMIT_NICE] = 0;
@@ -137,8 +139,10 @@ static int make_plan(struct sandbox *b, struct err *e)
 	p->dev_profile = strcmp(s->profile, "dev") == 0;
 	p->landlock_abi = (uint32_t)landlock_abi();
 	if (p->landlock_abi == 0 && !s->best_effort)
-		return err_set(e, 0, "this kernel has no Landlock: add landlock to lsm= on its command line, or "
-				     "use --best-effort to run without this layer");
+		return err_set(
+			e, 0,
+			"this kernel has no Landlock: add landlock to lsm= on its command line, or "
+			"use --best-effort to run without this layer");
 	memcpy(p->hostname, s->hostname, sizeof s->hostname);
 	memcpy(p->profile, s->profile, sizeof s->profile);
 	memcpy(p->template, b->image.template, sizeof p->template);
@@ -195,8 +199,8 @@ static int start_init(struct sandbox *b, struct err *e)
 {
 	int theirs[3] = {-1, -1, -1};
 	_cleanup_close_ int control = -1;
-	struct launch l = {.keep = b->slot.lock, .cgroup = b->cgroup.dir,
-			   .rootless = b->places->rootless};
+	struct launch l = {
+		.keep = b->slot.lock, .cgroup = b->cgroup.dir, .rootless = b->places->rootless};
 	int r = make_pipes(b, theirs, e);
 
 	if (r == 0)
@@ -248,14 +252,16 @@ static int send_cgroups(struct sandbox *b, struct err *e)
 }
 
 /* What init says next while the sandbox is made: this frame, or why it could not be. */
-static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count, struct err *e)
+static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count,
+		  struct err *e)
 {
 	unsigned char payload[sizeof(struct failed_record)];
 	struct failed_record failed;
 	struct frame f;
 	int r = frame_receive(b->control, FROM_GUEST, &f, payload, sizeof payload, fds, fd_count);
 
-	if (r == 0 && f.type == FRAME_FAILED && failed_record_decode(payload, f.size, &failed) == 0) {
+	if (r == 0 && f.type == FRAME_FAILED &&
+	    failed_record_decode(payload, f.size, &failed) == 0) {
 		err_set(e, (int)failed.errnum, "%s", failed.what);
 		return err_stage(e, failed.stage);
 	}
@@ -291,7 +297,8 @@ static int give_ids(struct sandbox *b, struct err *e)
 static int send_command(struct sandbox *b, struct err *e)
 {
 	const struct spec *s = b->spec;
-	struct exec_record exec = {s->uid, s->gid, (uint32_t)s->command.count, (uint32_t)s->env.count, EXEC_LAST};
+	struct exec_record exec = {s->uid, s->gid, (uint32_t)s->command.count,
+				   (uint32_t)s->env.count, EXEC_LAST};
 	size_t size = sizeof exec + strlen(s->workdir) + 1, n;
 	_cleanup_free_ char *payload = NULL;
 	const struct strings *lists[] = {&s->command, &s->env};
@@ -353,7 +360,8 @@ static int create(struct sandbox *b, struct err *e)
 static int order_start(struct sandbox *b, struct err *e)
 {
 	struct err sending = {0};
-	bool sent = feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
+	bool sent =
+		feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
 
 	b->places_count = ARRAY_SIZE(b->places_fd);
 	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0) {
@@ -416,8 +424,8 @@ static int end_all(struct sandbox *b, bool ending_by_itself, struct err *e)
 		n = poll(&p, 1, DEATH_LIMIT_MS);
 	while (n < 0 && errno == EINTR);
 	if (n == 0)
-		return err_set(e, 0, "sandbox %s did not die within %d s of its kill", b->result->sandbox,
-			       DEATH_LIMIT_MS / 1000);
+		return err_set(e, 0, "sandbox %s did not die within %d s of its kill",
+			       b->result->sandbox, DEATH_LIMIT_MS / 1000);
 	n = launch_wait(b->pidfd, &b->evidence.init_signaled, &b->evidence.init_status);
 	b->evidence.init_ended = n == 0;
 	fd_close(&b->pidfd);
@@ -436,7 +444,8 @@ static void count(struct sandbox *b)
 	r->cpu_us = c.cpu_us;
 	r->memory_peak_bytes = c.memory_peak_bytes;
 	r->pids_peak = c.pids_peak;
-	r->limits_hit = b->watch.limits_hit | (c.memory_hit ? HIT_MEMORY : 0) | (c.pids_hit ? HIT_PIDS : 0);
+	r->limits_hit =
+		b->watch.limits_hit | (c.memory_hit ? HIT_MEMORY : 0) | (c.pids_hit ? HIT_PIDS : 0);
 	if (b->watch.started_us)
 		r->wall_ms = (double)(b->watch.ended_us - b->watch.started_us) / 1000;
 }
@@ -475,9 +484,16 @@ static void say_enforced(struct sandbox *b, bool made)
 		.runtime = "native",
 		.rootless = b->places->rootless,
 		.uid = b->spec->uid,
-		.memory = "none", .swap = "none", .cpu = "none", .pids = "none",
-		.network = "none", .network_denials = "not observed",
-		.rootfs = "none", .disk = "none", .capabilities = "not dropped", .seccomp = "none",
+		.memory = "none",
+		.swap = "none",
+		.cpu = "none",
+		.pids = "none",
+		.network = "none",
+		.network_denials = "not observed",
+		.rootfs = "none",
+		.disk = "none",
+		.capabilities = "not dropped",
+		.seccomp = "none",
 	};
 	if (!made)
 		return;
@@ -551,19 +567,24 @@ static void say_what_happened(struct sandbox *b)
 	switch (r->reason) {
 	case REASON_EXITED:
 		if (r->exit_code)
-			snprintf(r->message, n, "the command ended with exit code %d", r->exit_code);
+			snprintf(r->message, n, "the command ended with exit code %d",
+				 r->exit_code);
 		break;
 	case REASON_SIGNALED:
-		snprintf(r->message, n, "the command was ended by signal %d (%s)", r->signal, strsignal(r->signal));
+		snprintf(r->message, n, "the command was ended by signal %d (%s)", r->signal,
+			 strsignal(r->signal));
 		break;
 	case REASON_SECCOMP_VIOLATION:
-		snprintf(r->message, n, "the command was ended for a system call of another architecture");
+		snprintf(r->message, n,
+			 "the command was ended for a system call of another architecture");
 		break;
 	case REASON_TIMEOUT:
-		snprintf(r->message, n, "stopped after %.6g s of wall time", (double)b->spec->timeout_us / 1e6);
+		snprintf(r->message, n, "stopped after %.6g s of wall time",
+			 (double)b->spec->timeout_us / 1e6);
 		break;
 	case REASON_CPU_TIME:
-		snprintf(r->message, n, "stopped after %.6g s of CPU time", (double)b->spec->cpu_time_us / 1e6);
+		snprintf(r->message, n, "stopped after %.6g s of CPU time",
+			 (double)b->spec->cpu_time_us / 1e6);
 		break;
 	case REASON_IDLE_TIMEOUT:
 		snprintf(r->message, n, "stopped after %.6g s without output",
@@ -601,7 +622,8 @@ static void finish(struct sandbox *b, bool made)
 	stream_finish(&b->watch.err);
 	if (b->cgroup.host && !settled)
 		count(b);
-	if (b->result->out.bytes > b->result->out.kept || b->result->err.bytes > b->result->err.kept)
+	if (b->result->out.bytes > b->result->out.kept ||
+	    b->result->err.bytes > b->result->err.kept)
 		b->result->limits_hit |= HIT_OUTPUT;
 	if (made && b->watch.started_us && !b->evidence.create_failed)
 		export_artifacts(b);
@@ -617,8 +639,10 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	struct sandbox *b = calloc(1, sizeof *b);
 	bool made = false;
 
-	*r = (struct result){.cpu_us = RESULT_UNKNOWN, .memory_peak_bytes = RESULT_UNKNOWN,
-			     .pids_peak = RESULT_UNKNOWN, .timeout_us = s->timeout_us};
+	*r = (struct result){.cpu_us = RESULT_UNKNOWN,
+			     .memory_peak_bytes = RESULT_UNKNOWN,
+			     .pids_peak = RESULT_UNKNOWN,
+			     .timeout_us = s->timeout_us};
 	if (!b)
 		return err_set(e, ENOMEM, "start a run");
 	b->places = places;

@@ -64,14 +64,16 @@ static int find_sub_range(const char *path, uint32_t *base, uint32_t *count, str
 	if (f)
 		fclose(f);
 	if (!found)
-		return err_set(e, 0,
-			       "no ids for sandboxes: %s has no range for %s; add one with "
-			       "`sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s`",
-			       path, me ? me->pw_name : number, me ? me->pw_name : number);
+		return err_set(
+			e, 0,
+			"no ids for sandboxes: %s has no range for %s; add one with "
+			"`sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s`",
+			path, me ? me->pw_name : number, me ? me->pw_name : number);
 	return 0;
 }
 
-int id_range_find(const struct places *places, const char *block, struct id_range *ret, struct err *e)
+int id_range_find(const struct places *places, const char *block, struct id_range *ret,
+		  struct err *e)
 {
 	uint32_t uids = DEFAULT_COUNT, gids;
 
@@ -138,7 +140,8 @@ int slot_acquire(const struct places *places, const struct id_range *range, stru
 		ret->user_gid = ret->root_gid + 1;
 		return 0;
 	}
-	return err_set(e, 0, "all %u slots are in use: wait for a run to end, or give a larger uid_range",
+	return err_set(e, 0,
+		       "all %u slots are in use: wait for a run to end, or give a larger uid_range",
 		       range->slots);
 }
 

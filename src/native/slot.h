@@ -30,8 +30,8 @@ struct slot {
 
 /* The ids this user may give to sandboxes: the operator's block as root, else /etc/subuid and
  * /etc/subgid. block: "BASE:COUNT" from the configuration, or NULL for the default. */
-int id_range_find(const struct places *places, const char *block, struct id_range *ret, struct err *e)
-	must_check;
+int id_range_find(const struct places *places, const char *block, struct id_range *ret,
+		  struct err *e) must_check;
 
 int slot_acquire(const struct places *places, const struct id_range *range, struct slot *ret,
 		 struct err *e) must_check;

@@ -15,8 +15,12 @@ enum { SINK_CHUNK = 4096, READ_CHUNK = 65536 };
 void stream_init(struct stream *s, int source, int sink, bool escape, uint64_t cap,
 		 struct captured *captured)
 {
-	*s = (struct stream){.source = source, .sink = sink, .escape = escape, .cap = cap,
-			     .captured = captured, .stuck_at = SIZE_MAX};
+	*s = (struct stream){.source = source,
+			     .sink = sink,
+			     .escape = escape,
+			     .cap = cap,
+			     .captured = captured,
+			     .stuck_at = SIZE_MAX};
 }
 
 void stream_close(struct stream *s)
@@ -31,7 +35,8 @@ static size_t backlog(const struct stream *s)
 
 bool stream_wants_input(const struct stream *s)
 {
-	return s->source >= 0 && !(s->sink >= 0 && s->cap == UINT64_MAX && backlog(s) >= STREAM_BACKLOG);
+	return s->source >= 0 &&
+	       !(s->sink >= 0 && s->cap == UINT64_MAX && backlog(s) >= STREAM_BACKLOG);
 }
 
 bool stream_wants_room(const struct stream *s)
@@ -66,7 +71,8 @@ static void keep(struct stream *s, const char *data, size_t size)
 			room *= 2;
 		more = s->failed ? NULL : realloc(c->data, room);
 		if (!more) {
-			s->failed = true; /* from here on everything is dropped, so kept stays a prefix */
+			s->failed =
+				true; /* from here on everything is dropped, so kept stays a prefix */
 			s->cap = c->kept;
 			return;
 		}
@@ -184,7 +190,8 @@ static void flush_blocking(struct stream *s, bool last)
 void stream_finish(struct stream *s)
 {
 	while (s->source >= 0 && stream_read(s) > 0)
-		while (s->sink >= 0 && s->cap == UINT64_MAX && !s->sink_gone && backlog(s) >= SINK_CHUNK)
+		while (s->sink >= 0 && s->cap == UINT64_MAX && !s->sink_gone &&
+		       backlog(s) >= SINK_CHUNK)
 			flush_blocking(s, false);
 	stream_close(s);
 	s->stuck_at = SIZE_MAX;

@@ -11,16 +11,16 @@
 #include "sandbox/result.h"
 
 struct stream {
-	int source;		 /* read end of the command's pipe, -1: at its end */
-	int sink;		 /* where kept bytes go as they come, -1: they stay here */
+	int source; /* read end of the command's pipe, -1: at its end */
+	int sink;   /* where kept bytes go as they come, -1: they stay here */
 	bool escape;
-	bool sink_gone;		 /* the reader went away */
+	bool sink_gone; /* the reader went away */
 	uint64_t cap;
 	struct captured *captured;
-	size_t room;		 /* allocated */
-	size_t flushed;		 /* of captured->data, what the sink has taken */
-	size_t stuck_at;	 /* size at which the sink could take nothing: half a character */
-	bool failed;		 /* memory was short: counted as dropped */
+	size_t room;     /* allocated */
+	size_t flushed;  /* of captured->data, what the sink has taken */
+	size_t stuck_at; /* size at which the sink could take nothing: half a character */
+	bool failed;     /* memory was short: counted as dropped */
 };
 
 /* Most bytes waiting for a slow sink when the cap is unlimited: then the source is not read. */

@@ -10,13 +10,23 @@
 #include "base/fd.h"
 
 /* How often full disks are looked for (SECURITY-BASIS 4.2), and CPU time at the least. */
-#define DISK_INTERVAL_US 250000
+#define DISK_INTERVAL_US    250000
 #define CPU_INTERVAL_MIN_US 5000
 /* From the order to execute to its success: only a file system that hangs takes longer. */
 #define START_LIMIT_US 10000000
 
-enum slot_of_poll { POLL_CONTROL, POLL_PIDFD, POLL_OUT, POLL_ERR, POLL_SINK_OUT, POLL_SINK_ERR,
-		    POLL_STDIN_SOURCE, POLL_STDIN_PIPE, POLL_CANCEL, POLL_COUNT };
+enum slot_of_poll {
+	POLL_CONTROL,
+	POLL_PIDFD,
+	POLL_OUT,
+	POLL_ERR,
+	POLL_SINK_OUT,
+	POLL_SINK_ERR,
+	POLL_STDIN_SOURCE,
+	POLL_STDIN_PIPE,
+	POLL_CANCEL,
+	POLL_COUNT
+};
 
 static void decide(struct supervision *s, enum reason verdict)
 {
@@ -187,7 +197,8 @@ static void check_cpu_time(struct supervision *s, uint64_t now)
 static void start_took_too_long(struct supervision *s)
 {
 	s->evidence->create_failed = true;
-	s->failed = (struct failed_record){.errnum = ETIMEDOUT, .stage = "exec", .what = "start the command"};
+	s->failed = (struct failed_record){
+		.errnum = ETIMEDOUT, .stage = "exec", .what = "start the command"};
 }
 
 /* Apply every clock that has run out; returns when the next one does. */
@@ -227,7 +238,8 @@ static void wait_for_events(struct supervision *s, uint64_t deadline, struct pol
 		[POLL_ERR] = {stream_wants_input(&s->err) ? s->err.source : -1, POLLIN, 0},
 		[POLL_SINK_OUT] = {stream_wants_room(&s->out) ? s->out.sink : -1, POLLOUT, 0},
 		[POLL_SINK_ERR] = {stream_wants_room(&s->err) ? s->err.sink : -1, POLLOUT, 0},
-		[POLL_STDIN_SOURCE] = {s->stdin_data || s->stdin_pipe < 0 ? -1 : s->stdin_source, POLLIN, 0},
+		[POLL_STDIN_SOURCE] = {s->stdin_data || s->stdin_pipe < 0 ? -1 : s->stdin_source,
+				       POLLIN, 0},
 		[POLL_STDIN_PIPE] = {s->stdin_data ? s->stdin_pipe : -1, POLLOUT, 0},
 		[POLL_CANCEL] = {s->io->cancel_fd, POLLIN, 0},
 	};

@@ -22,17 +22,17 @@ struct supervision {
 	const struct native_io *io;
 	struct cgroup *cgroup;
 	int control, pidfd;
-	int stdin_pipe;		  /* write end towards the command, -1: closed */
+	int stdin_pipe; /* write end towards the command, -1: closed */
 	struct stream out, err;
-	const int *places;	  /* writable tmpfs mounts, for the disk and inode limits */
+	const int *places; /* writable tmpfs mounts, for the disk and inode limits */
 	size_t place_count;
-	uint64_t begun_us;	  /* when the command was ordered to start */
+	uint64_t begun_us; /* when the command was ordered to start */
 	/* what was found out */
 	struct evidence *evidence;
 	struct failed_record failed; /* valid when evidence->create_failed */
 	unsigned limits_hit;
 	uint64_t started_us, ended_us; /* of the command; 0: never */
-	bool survivors;		  /* processes were left when the command ended */
+	bool survivors;                /* processes were left when the command ended */
 	bool protocol_error;
 	/* working state */
 	struct frame_reader reader;

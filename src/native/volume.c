@@ -23,15 +23,22 @@
 
 /* Sockets through which whoever reaches them controls the machine. */
 static const char *const engine_sockets[] = {
-	"/var/run/docker.sock",	     "/run/docker.sock",	  "/run/containerd/containerd.sock",
-	"/run/podman/podman.sock",   "/run/crio/crio.sock",	  "/run/cloche/cloche.sock",
-	"/run/buildkit/buildkitd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+	"/var/run/docker.sock",
+	"/run/docker.sock",
+	"/run/containerd/containerd.sock",
+	"/run/podman/podman.sock",
+	"/run/crio/crio.sock",
+	"/run/cloche/cloche.sock",
+	"/run/buildkit/buildkitd.sock",
+	"/run/dbus/system_bus_socket",
+	"/run/systemd/private",
 };
-static const char *const socket_names[] = {"docker.sock", "containerd.sock", "podman.sock", "crio.sock",
-					   "cloche.sock", "buildkitd.sock"};
+static const char *const socket_names[] = {"docker.sock", "containerd.sock", "podman.sock",
+					   "crio.sock",   "cloche.sock",     "buildkitd.sock"};
 
 /* Trees of the kernel's or of the whole machine. */
-static const char *const forbidden[] = {"/", "/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc"};
+static const char *const forbidden[] = {"/",    "/proc",    "/sys",  "/dev",
+					"/run", "/var/run", "/boot", "/etc"};
 
 static bool is_below(const char *path, const char *folder)
 {
@@ -45,22 +52,28 @@ static int check_place(const char *path, int fd, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
 		if (strcmp(path, forbidden[i]) == 0)
-			return err_set(e, 0, "--volume %.200s: this tree cannot be given to a sandbox", path);
+			return err_set(e, 0,
+				       "--volume %.200s: this tree cannot be given to a sandbox",
+				       path);
 	if (is_below(path, "/proc") || is_below(path, "/sys") || is_below(path, "/dev"))
-		return err_set(e, 0, "--volume %.200s: kernel file systems cannot be given to a sandbox", path);
+		return err_set(e, 0,
+			       "--volume %.200s: kernel file systems cannot be given to a sandbox",
+			       path);
 	for (size_t i = 0; i < ARRAY_SIZE(engine_sockets); i++) {
 		char real[PATH_MAX];
 
 		if (realpath(engine_sockets[i], real) && is_below(real, path))
-			return err_set(e, 0, "--volume %.200s: holds %s, which controls this machine", path,
-				       engine_sockets[i]);
+			return err_set(e, 0,
+				       "--volume %.200s: holds %s, which controls this machine",
+				       path, engine_sockets[i]);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(socket_names); i++) {
 		struct stat st;
 
-		if (fstatat(fd, socket_names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode))
-			return err_set(e, 0, "--volume %.200s: holds %s, which controls an engine", path,
-				       socket_names[i]);
+		if (fstatat(fd, socket_names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISSOCK(st.st_mode))
+			return err_set(e, 0, "--volume %.200s: holds %s, which controls an engine",
+				       path, socket_names[i]);
 	}
 	return 0;
 }
@@ -77,10 +90,13 @@ static int map_mount(const char *path, const struct stat *st, const struct slot 
 	if (userns_make(uids, st->st_uid ? 2 : 1, gids, st->st_gid ? 2 : 1, &userns, e) < 0)
 		return -1;
 	attr.userns_fd = (uint64_t)userns;
-	if (syscall(SYS_mount_setattr, mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0 || !writable)
+	if (syscall(SYS_mount_setattr, mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0 ||
+	    !writable)
 		return 0;
-	return err_set(e, errno,
-		       "--volume %.200s: this file system cannot map ids; use --in and --out, or :ro", path);
+	return err_set(
+		e, errno,
+		"--volume %.200s: this file system cannot map ids; use --in and --out, or :ro",
+		path);
 }
 
 static int prepare_one(const char *host, const char *box, bool writable, const struct slot *slot,
@@ -98,14 +114,16 @@ static int prepare_one(const char *host, const char *box, bool writable, const s
 	if (S_ISSOCK(st.st_mode))
 		return err_set(e, 0, "--volume %.200s: is a socket; sockets are refused", real);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
-		return err_set(e, 0, "--volume %.200s: is neither a folder nor a regular file", real);
+		return err_set(e, 0, "--volume %.200s: is neither a folder nor a regular file",
+			       real);
 	if (check_place(real, fd, e) < 0)
 		return -1;
 	if (rootless && writable)
-		return err_set(e, 0,
-			       "--volume %.200s: an ordinary user cannot map ids, so files could not be given "
-			       "back; use --in and --out, or :ro",
-			       real);
+		return err_set(
+			e, 0,
+			"--volume %.200s: an ordinary user cannot map ids, so files could not be given "
+			"back; use --in and --out, or :ro",
+			real);
 	snprintf(v->box, sizeof v->box, "%s", box);
 	v->dev = st.st_dev;
 	v->ino = st.st_ino;
@@ -116,7 +134,8 @@ static int prepare_one(const char *host, const char *box, bool writable, const s
 		memcpy(v->host, real, strlen(real) + 1);
 		return 0;
 	}
-	mount_fd = (int)syscall(SYS_open_tree, fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+	mount_fd = (int)syscall(SYS_open_tree, fd, "",
+				OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 	if (mount_fd < 0)
 		return err_set(e, errno, "--volume %.200s: copy the mount", real);
 	if (map_mount(real, &st, slot, mount_fd, writable, e) < 0)
@@ -136,10 +155,11 @@ static int check_venv(const char *path, struct err *e)
 	    !realpath(python, real))
 		return err_set(e, errno, "--venv %.200s: no bin/python3 in it", path);
 	if (!is_below(real, "/usr") && !is_below(real, path))
-		return err_set(e, 0,
-			       "--venv %.200s: its interpreter is %.200s, which a sandbox does not have; make it "
-			       "with /usr/bin/python3 -m venv",
-			       path, real);
+		return err_set(
+			e, 0,
+			"--venv %.200s: its interpreter is %.200s, which a sandbox does not have; make it "
+			"with /usr/bin/python3 -m venv",
+			path, real);
 	return 0;
 }
 
@@ -149,8 +169,9 @@ int volumes_prepare(const struct spec *s, const struct slot *slot, bool rootless
 	for (size_t i = 0; i < PLAN_MAX_VOLUMES; i++)
 		ret_mounts[i] = -1;
 	for (size_t i = 0; i < s->volume_count; i++, p->volume_count++)
-		if (prepare_one(s->volumes[i].host, s->volumes[i].box, s->volumes[i].writable, slot, rootless,
-				&p->volumes[p->volume_count], &ret_mounts[p->volume_count], e) < 0)
+		if (prepare_one(s->volumes[i].host, s->volumes[i].box, s->volumes[i].writable, slot,
+				rootless, &p->volumes[p->volume_count],
+				&ret_mounts[p->volume_count], e) < 0)
 			return -1;
 	if (!s->venv)
 		return 0;

@@ -19,16 +19,16 @@ struct evidence {
 	bool create_failed;
 	enum reason failed_as; /* CREATE_FAILED, IMAGE_MISSING or RUNTIME_UNAVAILABLE */
 	bool has_verdict;
-	enum reason verdict;   /* what we decided, before the kill was sent */
-	bool main_ended;       /* init reported how the command ended, before any verdict of ours */
+	enum reason verdict; /* what we decided, before the kill was sent */
+	bool main_ended;     /* init reported how the command ended, before any verdict of ours */
 	bool main_signaled;
-	int main_status;       /* exit code or signal number */
+	int main_status; /* exit code or signal number */
 	bool main_core;
-	bool init_ended;       /* how init itself ended; without main_ended only */
+	bool init_ended; /* how init itself ended; without main_ended only */
 	bool init_signaled;
 	int init_status;
-	uint64_t oom_kills;    /* the counter's increase; 0 when it cannot be read */
-	bool cpu_limited;      /* a CPU time limit was set */
+	uint64_t oom_kills; /* the counter's increase; 0 when it cannot be read */
+	bool cpu_limited;   /* a CPU time limit was set */
 };
 
 /* Fill reason, exit code or signal of r from e. */

@@ -111,7 +111,9 @@ static int set_on_output_limit(struct spec *s, const char *v, struct err *e)
 static int set_image(struct spec *s, const char *v, struct err *e)
 {
 	if (strcmp(v, "host") != 0) {
-		err_set(e, 0, "no such image: %.100s (only \"host\", the machine's own /usr, is available)", v);
+		err_set(e, 0,
+			"no such image: %.100s (only \"host\", the machine's own /usr, is available)",
+			v);
 		return err_code(e, CODE_SANDBOX_IMAGE_MISSING);
 	}
 	return set_text(s->image, sizeof s->image, v, e);
@@ -140,7 +142,10 @@ static int set_network(struct spec *s, const char *v, struct err *e)
 {
 	(void)s;
 	if (strcmp(v, "none") != 0)
-		return err_set(e, 0, "value %.60s: only \"none\" is available; nothing of the network is open", v);
+		return err_set(
+			e, 0,
+			"value %.60s: only \"none\" is available; nothing of the network is open",
+			v);
 	return 0;
 }
 
@@ -164,7 +169,10 @@ static int set_user(struct spec *s, const char *v, struct err *e)
 	if (r < 0)
 		return reject(e, r, v, "numbers only: UID or UID:GID");
 	if (uid == 0 || gid == 0)
-		return err_set(e, 0, "value %s: no one is root in a sandbox; nobody can allow it by a request", v);
+		return err_set(
+			e, 0,
+			"value %s: no one is root in a sandbox; nobody can allow it by a request",
+			v);
 	s->uid = (uint32_t)uid;
 	s->gid = (uint32_t)gid;
 	return 0;
@@ -233,7 +241,8 @@ static int set_workdir(struct spec *s, const char *v, struct err *e)
 		size_t n = strlen(kernel_dirs[i]);
 
 		if (strncmp(v, kernel_dirs[i], n) == 0 && (v[n] == '/' || !v[n]))
-			return err_set(e, 0, "directory %.100s: cannot be below %s", v, kernel_dirs[i]);
+			return err_set(e, 0, "directory %.100s: cannot be below %s", v,
+				       kernel_dirs[i]);
 	}
 	return set_text(s->workdir, sizeof s->workdir, v, e);
 }
@@ -242,19 +251,22 @@ static int set_workdir(struct spec *s, const char *v, struct err *e)
  * change what every other layer relies on. */
 static int check_mount_point(const char *path, struct err *e)
 {
-	static const char *const reserved[] = {"/usr", "/etc", "/proc", "/dev", "/sys",	 "/bin",
-					       "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
+	static const char *const reserved[] = {"/usr",   "/etc",   "/proc",  "/dev",
+					       "/sys",   "/bin",   "/sbin",  "/lib",
+					       "/lib32", "/lib64", "/libx32"};
 
 	if (box_path_check("path", path, e) < 0)
 		return -1;
 	if (strcmp(path, "/") == 0)
-		return err_set(e, 0, "path /: the root of a sandbox is read-only and cannot be replaced");
+		return err_set(e, 0,
+			       "path /: the root of a sandbox is read-only and cannot be replaced");
 	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
 		size_t n = strlen(reserved[i]);
 
 		if (strncmp(path, reserved[i], n) == 0 && (path[n] == '/' || !path[n]) &&
 		    strcmp(path, "/dev/shm") != 0)
-			return err_set(e, 0, "path %.100s: nothing can be mounted below %s", path, reserved[i]);
+			return err_set(e, 0, "path %.100s: nothing can be mounted below %s", path,
+				       reserved[i]);
 	}
 	return 0;
 }
@@ -275,7 +287,8 @@ static int tmpfs_option(struct spec_tmpfs *t, const char *word, struct err *e)
 		t->exec = true;
 	} else if (strcmp(word, "noexec") == 0) {
 		t->exec = false;
-	} else if (strcmp(word, "rw") != 0 && strcmp(word, "nosuid") != 0 && strcmp(word, "nodev") != 0) {
+	} else if (strcmp(word, "rw") != 0 && strcmp(word, "nosuid") != 0 &&
+		   strcmp(word, "nodev") != 0) {
 		return reject(e, -EINVAL, word, "size=, inodes=, exec, noexec");
 	}
 	return 0;
@@ -327,12 +340,15 @@ static int set_volume(struct spec *s, const char *v, struct err *e)
 	if (!box || box == v)
 		return err_set(e, 0, "value \"%.100s\": give HOST:BOX or HOST:BOX:ro", v);
 	if (mode && strcmp(mode, ":ro") != 0 && strcmp(mode, ":rw") != 0)
-		return err_set(e, 0, "value \"%.100s\": the part after the second colon must be ro or rw", v);
+		return err_set(e, 0,
+			       "value \"%.100s\": the part after the second colon must be ro or rw",
+			       v);
 	if (s->volume_count == SPEC_MAX_VOLUMES)
 		return err_set(e, 0, "at most %d", SPEC_MAX_VOLUMES);
 	n = mode ? (size_t)(mode - box - 1) : strlen(box + 1);
 	if (n >= sizeof volume->box)
-		return err_set(e, 0, "path inside is longer than %zu bytes", sizeof volume->box - 1);
+		return err_set(e, 0, "path inside is longer than %zu bytes",
+			       sizeof volume->box - 1);
 	memcpy(volume->box, box + 1, n);
 	volume->box[n] = '\0';
 	if (check_mount_point(volume->box, e) < 0)
@@ -368,11 +384,14 @@ static int set_in(struct spec *s, const char *v, struct err *e)
 			;
 		len = snprintf(in->box, sizeof in->box, "/workspace/%.*s", (int)(end - name), name);
 	} else {
-		len = snprintf(in->box, sizeof in->box, "%s%s", dest[1] == '/' ? "" : "/workspace/", dest + 1);
+		len = snprintf(in->box, sizeof in->box, "%s%s", dest[1] == '/' ? "" : "/workspace/",
+			       dest + 1);
 	}
-	if (len < 0 || (size_t)len >= sizeof in->box || box_path_check("destination", in->box, e) < 0) {
+	if (len < 0 || (size_t)len >= sizeof in->box ||
+	    box_path_check("destination", in->box, e) < 0) {
 		free(TAKE_PTR(in->host));
-		return (size_t)len >= sizeof in->box ? err_set(e, 0, "destination is too long") : -1;
+		return (size_t)len >= sizeof in->box ? err_set(e, 0, "destination is too long")
+						     : -1;
 	}
 	s->input_count++;
 	return 0;
@@ -405,7 +424,9 @@ static int set_venv(struct spec *s, const char *v, struct err *e)
 static int set_artifact(struct spec *s, const char *v, struct err *e)
 {
 	if (!*v || *v == '/' || strstr(v, "..") || strlen(v) >= SPEC_PATH_SIZE)
-		return err_set(e, 0, "value \"%.100s\": give a pattern below /workspace, such as *.png", v);
+		return err_set(e, 0,
+			       "value \"%.100s\": give a pattern below /workspace, such as *.png",
+			       v);
 	return strings_add(&s->artifacts, v, SPEC_MAX_ARTIFACTS, e);
 }
 
@@ -438,7 +459,10 @@ static int accept_cap_drop(struct spec *s, const char *v, struct err *e)
 {
 	(void)s;
 	if (strcasecmp(v, "all") != 0)
-		return err_set(e, 0, "value %.60s: all capabilities are dropped, always; only ALL is accepted", v);
+		return err_set(
+			e, 0,
+			"value %.60s: all capabilities are dropped, always; only ALL is accepted",
+			v);
 	return 0;
 }
 
@@ -447,8 +471,11 @@ static int accept_security_opt(struct spec *s, const char *v, struct err *e)
 	(void)s;
 	if (strcmp(v, "no-new-privileges") != 0 && strcmp(v, "no-new-privileges:true") != 0 &&
 	    strcmp(v, "no-new-privileges=true") != 0)
-		return err_set(e, 0, "value %.60s: only no-new-privileges is accepted; the seccomp filter "
-			       "cannot be weakened by a request (see --profile)", v);
+		return err_set(
+			e, 0,
+			"value %.60s: only no-new-privileges is accepted; the seccomp filter "
+			"cannot be weakened by a request (see --profile)",
+			v);
 	return 0;
 }
 
@@ -487,51 +514,62 @@ AMOUNT(max_output_bytes)
 const struct option options[] = {
 	{"image", 0, VALUE, "REF", "host", set_image, true, false, NULL,
 	 "what the code sees as its system; host: this machine's /usr, read-only"},
-	{"runtime", 0, VALUE, "NAME", "native", set_runtime, true, false, NULL, "isolation runtime"},
+	{"runtime", 0, VALUE, "NAME", "native", set_runtime, true, false, NULL,
+	 "isolation runtime"},
 	{"profile", 0, VALUE, "NAME", "default", set_profile, true, false, NULL,
 	 "system calls: default, dev (own terminals), no-locks (no file locks)"},
-	{"memory", 'm', VALUE, "SIZE", "256m", set_memory, true, false, amount_memory_bytes, "memory limit"},
+	{"memory", 'm', VALUE, "SIZE", "256m", set_memory, true, false, amount_memory_bytes,
+	 "memory limit"},
 	{"memory-swap", 0, VALUE, "SIZE", "= memory", set_memory_swap, true, false,
 	 amount_memory_swap_bytes, "memory plus swap; equal to memory: no swap"},
 	{"cpus", 0, VALUE, "N", "0.5", set_cpus, true, false, amount_cpus_millis, "CPU limit"},
 	{"pids-limit", 0, VALUE, "N", "64", set_pids, true, false, amount_pids_limit,
 	 "processes and threads at the same time"},
-	{"timeout", 0, VALUE, "TIME", "5s", set_timeout, true, false, amount_timeout_us, "wall clock limit"},
+	{"timeout", 0, VALUE, "TIME", "5s", set_timeout, true, false, amount_timeout_us,
+	 "wall clock limit"},
 	{"cpu-time", 0, VALUE, "TIME", "off", set_cpu_time, true, false, amount_cpu_time_us,
 	 "CPU time limit of all processes together"},
-	{"idle-timeout", 0, VALUE, "TIME", "off", set_idle_timeout, true, false, amount_idle_timeout_us,
-	 "longest time without output"},
-	{"max-output", 0, VALUE, "SIZE", "65536", set_max_output, true, false, amount_max_output_bytes,
-	 "bytes kept of each of stdout and stderr, or unlimited"},
+	{"idle-timeout", 0, VALUE, "TIME", "off", set_idle_timeout, true, false,
+	 amount_idle_timeout_us, "longest time without output"},
+	{"max-output", 0, VALUE, "SIZE", "65536", set_max_output, true, false,
+	 amount_max_output_bytes, "bytes kept of each of stdout and stderr, or unlimited"},
 	{"on-output-limit", 0, VALUE, "drop|kill", "drop", set_on_output_limit, true, false, NULL,
 	 "drop: the program goes on; kill: the run ends"},
-	{"network", 0, VALUE, "none", "none", set_network, true, false, NULL, "no network but its own loopback"},
+	{"network", 0, VALUE, "none", "none", set_network, true, false, NULL,
+	 "no network but its own loopback"},
 	{"user", 'u', VALUE, "UID[:GID]", "65534:65534", set_user, true, false, NULL,
 	 "user inside, numbers only; never a user of this machine"},
 	{"env", 'e', LIST, "K=V|NAME", NULL, set_env, false, false, NULL,
 	 "environment entry; NAME passes the caller's value"},
-	{"env-file", 0, LIST, "FILE", NULL, set_env_file, false, false, NULL, "environment entries, one a line"},
-	{"workdir", 'w', VALUE, "DIR", "/workspace", set_workdir, true, false, NULL, "working directory inside"},
+	{"env-file", 0, LIST, "FILE", NULL, set_env_file, false, false, NULL,
+	 "environment entries, one a line"},
+	{"workdir", 'w', VALUE, "DIR", "/workspace", set_workdir, true, false, NULL,
+	 "working directory inside"},
 	{"tmpfs", 0, LIST, "PATH[:size=,inodes=]", NULL, set_tmpfs, true, false, NULL,
 	 "writable memory at PATH, counted in --memory"},
 	{"volume", 'v', LIST, "HOST:BOX[:ro|rw]", NULL, set_volume, false, false, NULL,
 	 "a folder or file of this machine"},
 	{"in", 0, LIST, "SRC[:DEST]", NULL, set_in, false, false, NULL,
 	 "copy a file or folder in, to /workspace unless DEST says otherwise"},
-	{"out", 0, VALUE, "DIR", NULL, set_out, false, false, NULL, "collect what is left in /output here"},
+	{"out", 0, VALUE, "DIR", NULL, set_out, false, false, NULL,
+	 "collect what is left in /output here"},
 	{"artifact", 0, LIST, "GLOB", NULL, set_artifact, false, false, NULL,
 	 "collect matching files of /workspace into --out too"},
 	{"venv", 0, VALUE, "DIR", NULL, set_venv, false, false, NULL,
 	 "Python virtual environment, read-only, first in PATH"},
-	{"hostname", 'h', VALUE, "NAME", "sandbox", set_hostname, true, false, NULL, "host name inside"},
+	{"hostname", 'h', VALUE, "NAME", "sandbox", set_hostname, true, false, NULL,
+	 "host name inside"},
 	{"best-effort", 0, FLAG, NULL, "false", set_best_effort, true, false, NULL,
 	 "run even when a limit cannot be enforced here; the result says which"},
 	{"rm", 0, FLAG, NULL, NULL, accept_flag, false, true, NULL, "always so"},
-	{"interactive", 'i', FLAG, NULL, NULL, accept_flag, false, true, NULL, "stdin is always passed"},
+	{"interactive", 'i', FLAG, NULL, NULL, accept_flag, false, true, NULL,
+	 "stdin is always passed"},
 	{"read-only", 0, FLAG, NULL, NULL, accept_flag, false, true, NULL, "always so"},
 	{"cap-drop", 0, LIST, "ALL", NULL, accept_cap_drop, false, true, NULL, "always so"},
-	{"security-opt", 0, LIST, "no-new-privileges", NULL, accept_security_opt, false, true, NULL, "always so"},
-	{"name", 0, VALUE, "NAME", NULL, accept_name, false, true, NULL, "accepted and not used: runs have ids"},
+	{"security-opt", 0, LIST, "no-new-privileges", NULL, accept_security_opt, false, true, NULL,
+	 "always so"},
+	{"name", 0, VALUE, "NAME", NULL, accept_name, false, true, NULL,
+	 "accepted and not used: runs have ids"},
 	{"privileged", 0, FLAG, NULL, NULL, refuse_privilege, false, true, NULL, "refused"},
 	{"cap-add", 0, LIST, "CAP", NULL, refuse_privilege, false, true, NULL, "refused"},
 };

@@ -49,11 +49,13 @@ int places_find(struct places *p, struct err *e)
 		return 0;
 	}
 	snprintf(fallback, sizeof fallback, "/tmp/cloche-%u", geteuid());
-	if (xdg(p->config, sizeof p->config, "XDG_CONFIG_HOME", "/.config", "/cloche/cloche.yaml", e) < 0 ||
+	if (xdg(p->config, sizeof p->config, "XDG_CONFIG_HOME", "/.config", "/cloche/cloche.yaml",
+		e) < 0 ||
 	    xdg(p->state, sizeof p->state, "XDG_DATA_HOME", "/.local/share", "/cloche", e) < 0)
 		return -1;
 	if (runtime && *runtime)
-		return join(p->runtime, sizeof p->runtime, "XDG_RUNTIME_DIR", runtime, "/cloche", e);
+		return join(p->runtime, sizeof p->runtime, "XDG_RUNTIME_DIR", runtime, "/cloche",
+			    e);
 	memcpy(p->runtime, fallback, strlen(fallback) + 1);
 	return 0;
 }

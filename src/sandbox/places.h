@@ -9,10 +9,10 @@
 
 struct places {
 	bool rootless;
-	char config[1024];  /* configuration file */
+	char config[1024];      /* configuration file */
 	char system_config[64]; /* the operator's: its policy holds for everyone */
-	char state[1024];   /* what survives a reboot: prepared images */
-	char runtime[1024]; /* what does not: locks */
+	char state[1024];       /* what survives a reboot: prepared images */
+	char runtime[1024];     /* what does not: locks */
 };
 
 /* Decide from the effective user and XDG_*. */

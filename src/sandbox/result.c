@@ -97,7 +97,8 @@ ssize_t utf8_prefix(const char *data, size_t size, bool truncated)
 
 static char *base64(const char *data, size_t size, size_t *ret_size)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const unsigned char *p = (const unsigned char *)data;
 	char *text = malloc((size + 2) / 3 * 4 + 1), *t = text;
 
@@ -131,8 +132,8 @@ static json_t *stream_text(const struct captured *c, ssize_t prefix, bool raw)
 
 static json_t *stream_counts(const struct captured *c, uint64_t kept)
 {
-	return json_pack("{sIsIsI}", "bytes", (json_int_t)c->bytes, "kept", (json_int_t)kept, "dropped",
-			 (json_int_t)(c->bytes - kept));
+	return json_pack("{sIsIsI}", "bytes", (json_int_t)c->bytes, "kept", (json_int_t)kept,
+			 "dropped", (json_int_t)(c->bytes - kept));
 }
 
 static json_t *number_or_null(uint64_t value, double divisor)
@@ -188,10 +189,11 @@ static json_t *enforced_json(const struct enforced *f)
 {
 	return json_pack("{ss sb sb sI ss ss ss ss ss ss ss ss ss sb ss si}", "runtime", f->runtime,
 			 "rootless", f->rootless, "user_namespace", f->user_namespace, "uid",
-			 (json_int_t)f->uid, "memory", f->memory, "swap", f->swap, "cpu", f->cpu, "pids",
-			 f->pids, "network", f->network, "network_denials", f->network_denials, "rootfs",
-			 f->rootfs, "disk", f->disk, "capabilities", f->capabilities, "no_new_privs",
-			 f->no_new_privs, "seccomp", f->seccomp, "landlock", f->landlock);
+			 (json_int_t)f->uid, "memory", f->memory, "swap", f->swap, "cpu", f->cpu,
+			 "pids", f->pids, "network", f->network, "network_denials",
+			 f->network_denials, "rootfs", f->rootfs, "disk", f->disk, "capabilities",
+			 f->capabilities, "no_new_privs", f->no_new_privs, "seccomp", f->seccomp,
+			 "landlock", f->landlock);
 }
 
 /* What a model is told: what happened, in general words, never a host path. */
@@ -213,12 +215,13 @@ static void model_message(const struct result *r, char *text, size_t size)
 		snprintf(text, size, "The command made a system call that is not allowed.");
 		break;
 	case REASON_TIMEOUT:
-		snprintf(text, size, "The code did not finish within %.6g second%s.", (double)r->timeout_us / 1e6,
-			 r->timeout_us == 1000000 ? "" : "s");
+		snprintf(text, size, "The code did not finish within %.6g second%s.",
+			 (double)r->timeout_us / 1e6, r->timeout_us == 1000000 ? "" : "s");
 		break;
 	case REASON_CREATE_FAILED:
 		if (strcmp(r->stage, "exec") == 0) {
-			snprintf(text, size, "The command could not be found or is not executable.");
+			snprintf(text, size,
+				 "The command could not be found or is not executable.");
 			break;
 		}
 		/* fall through */
@@ -242,18 +245,20 @@ json_t *result_to_json(const struct result *r)
 	model_message(r, for_model, sizeof for_model);
 	return json_pack(
 		"{ss ss sb ss so sb so ss ss so so sb so so ss s{so so} so sI so s{sI s[]} s{sf so so so} so}",
-		"id", r->id, "sandbox", r->sandbox, "ok", result_ok(r), "reason", reasons[r->reason].name,
-		"error_code", code == CODE_NONE ? json_null() : json_string(codes[code].name),
-		"retryable", result_retryable(r), "stage", r->stage[0] ? json_string(r->stage) : json_null(),
-		"message", message, "model_message", for_model,
-		"exit_code", r->has_exit_code ? json_integer(r->exit_code) : json_null(),
-		"signal", r->signal ? json_integer(r->signal) : json_null(),
-		"timed_out", r->reason == REASON_TIMEOUT,
-		"stdout", stream_text(&r->out, out_text, raw), "stderr", stream_text(&r->err, err_text, raw),
-		"encoding", raw ? "base64" : "utf-8", "output", "stdout", stream_counts(&r->out, out_kept),
-		"stderr", stream_counts(&r->err, err_kept), "limits_hit", limits_hit_json(r->limits_hit),
-		"oom_kills", (json_int_t)r->oom_kills, "artifacts", artifacts_json(r), "network", "allowed",
-		(json_int_t)0, "denied", "usage", "wall_ms", r->wall_ms, "cpu_ms",
-		number_or_null(r->cpu_us, 1000), "memory_peak_bytes", number_or_null(r->memory_peak_bytes, 1),
-		"pids_peak", number_or_null(r->pids_peak, 1), "enforced", enforced_json(&r->enforced));
+		"id", r->id, "sandbox", r->sandbox, "ok", result_ok(r), "reason",
+		reasons[r->reason].name, "error_code",
+		code == CODE_NONE ? json_null() : json_string(codes[code].name), "retryable",
+		result_retryable(r), "stage", r->stage[0] ? json_string(r->stage) : json_null(),
+		"message", message, "model_message", for_model, "exit_code",
+		r->has_exit_code ? json_integer(r->exit_code) : json_null(), "signal",
+		r->signal ? json_integer(r->signal) : json_null(), "timed_out",
+		r->reason == REASON_TIMEOUT, "stdout", stream_text(&r->out, out_text, raw),
+		"stderr", stream_text(&r->err, err_text, raw), "encoding", raw ? "base64" : "utf-8",
+		"output", "stdout", stream_counts(&r->out, out_kept), "stderr",
+		stream_counts(&r->err, err_kept), "limits_hit", limits_hit_json(r->limits_hit),
+		"oom_kills", (json_int_t)r->oom_kills, "artifacts", artifacts_json(r), "network",
+		"allowed", (json_int_t)0, "denied", "usage", "wall_ms", r->wall_ms, "cpu_ms",
+		number_or_null(r->cpu_us, 1000), "memory_peak_bytes",
+		number_or_null(r->memory_peak_bytes, 1), "pids_peak",
+		number_or_null(r->pids_peak, 1), "enforced", enforced_json(&r->enforced));
 }

@@ -25,7 +25,7 @@ struct captured {
 };
 
 struct artifact {
-	char *path;	     /* below the out folder, as exported; bytes as they are */
+	char *path;          /* below the out folder, as exported; bytes as they are */
 	uint64_t size_bytes; /* RESULT_UNKNOWN when skipped */
 	const char *skipped; /* why it was not exported, or NULL; a constant */
 };
@@ -60,7 +60,7 @@ struct result {
 	size_t artifact_count;
 	bool artifacts_failed; /* the export itself failed: SANDBOX_ARTIFACT_EXPORT_FAILED */
 	double wall_ms;
-	uint64_t timeout_us; /* the limit that applied */
+	uint64_t timeout_us;                           /* the limit that applied */
 	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* RESULT_UNKNOWN possible */
 	struct enforced enforced;
 };

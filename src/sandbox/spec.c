@@ -38,15 +38,18 @@ int box_path_check(const char *what, const char *path, struct err *e)
 	const char *p = path;
 
 	if (*p != '/')
-		return err_set(e, 0, "%s %.200s: must be an absolute path inside the sandbox", what, path);
+		return err_set(e, 0, "%s %.200s: must be an absolute path inside the sandbox", what,
+			       path);
 	if (strlen(path) >= SPEC_PATH_SIZE)
-		return err_set(e, 0, "%s %.60s...: longer than %d bytes", what, path, SPEC_PATH_SIZE - 1);
+		return err_set(e, 0, "%s %.60s...: longer than %d bytes", what, path,
+			       SPEC_PATH_SIZE - 1);
 	while (*p) {
 		size_t n = strcspn(++p, "/");
 
 		if ((n == 0 && (*p || p == path + 1) && strcmp(path, "/") != 0) ||
 		    (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-			return err_set(e, 0, "%s %.200s: has an empty, \".\" or \"..\" component", what, path);
+			return err_set(e, 0, "%s %.200s: has an empty, \".\" or \"..\" component",
+				       what, path);
 		for (size_t i = 0; i < n; i++)
 			if (iscntrl((unsigned char)p[i]))
 				return err_set(e, 0, "%s: has a control character", what);
@@ -78,11 +81,12 @@ int spec_init(struct spec *s, struct err *e)
 		.profile = "default",
 		.hostname = "sandbox",
 		.workdir = "/workspace",
-		.tmpfs = {
-			{"/tmp", 64ull << 20, 16384, false},
-			{"/dev/shm", 16ull << 20, 1024, false},
-			{"/workspace", 256ull << 20, 65536, true},
-		},
+		.tmpfs =
+			{
+				{"/tmp", 64ull << 20, 16384, false},
+				{"/dev/shm", 16ull << 20, 1024, false},
+				{"/workspace", 256ull << 20, 65536, true},
+			},
 		.tmpfs_count = 3,
 	};
 	for (size_t i = 0; i < ARRAY_SIZE(env); i++)
@@ -110,9 +114,10 @@ void spec_done(struct spec *s)
 int spec_add_argument(struct spec *s, const char *argument, struct err *e)
 {
 	if (strlen(argument) >= SPEC_ARG_BYTES)
-		return err_set(e, 0,
-			       "argument %zu: longer than %d bytes; give large data by stdin or --in",
-			       s->command.count, SPEC_ARG_BYTES - 1);
+		return err_set(
+			e, 0,
+			"argument %zu: longer than %d bytes; give large data by stdin or --in",
+			s->command.count, SPEC_ARG_BYTES - 1);
 	return strings_add(&s->command, argument, SPEC_MAX_ARGS, e);
 }
 
@@ -144,9 +149,9 @@ int spec_add_env(struct spec *s, const char *entry, struct err *e)
 static const struct {
 	const char *name;
 	const char *program;
-	const char *code_flag;	/* before code given as an argument */
+	const char *code_flag;  /* before code given as an argument */
 	const char *stdin_flag; /* says that the code is on stdin */
-	const char *separator;	/* between the code and the code's own arguments, or NULL */
+	const char *separator;  /* between the code and the code's own arguments, or NULL */
 } languages[LANGUAGE_COUNT] = {
 	[LANGUAGE_NONE] = {"", "", "", "", NULL},
 	[LANGUAGE_PYTHON] = {"python", "python3", "-c", "-", NULL},
@@ -167,8 +172,8 @@ const char *language_name(enum language language)
 	return languages[language].name;
 }
 
-int spec_language(struct spec *s, enum language language, enum code_source source,
-		  const char *text, struct err *e)
+int spec_language(struct spec *s, enum language language, enum code_source source, const char *text,
+		  struct err *e)
 {
 	if (spec_add_argument(s, languages[language].program, e) < 0)
 		return -1;
@@ -213,7 +218,8 @@ static int tell_memory_aware_runtimes(struct spec *s, struct err *e)
 			return -1;
 	}
 	if (!has_env(s, "JAVA_TOOL_OPTIONS")) {
-		snprintf(entry, sizeof entry, "JAVA_TOOL_OPTIONS=-XX:MaxRAM=%llu -XX:MaxRAMPercentage=75",
+		snprintf(entry, sizeof entry,
+			 "JAVA_TOOL_OPTIONS=-XX:MaxRAM=%llu -XX:MaxRAMPercentage=75",
 			 (unsigned long long)s->memory_bytes);
 		if (spec_add_env(s, entry, e) < 0)
 			return -1;
@@ -270,7 +276,8 @@ static int check_mounts(const struct spec *s, struct err *e)
 	for (size_t i = 0; i < s->volume_count; i++)
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(s->volumes[i].box, s->volumes[j].box) == 0)
-				return err_set(e, 0, "--volume: %s is mounted twice", s->volumes[i].box);
+				return err_set(e, 0, "--volume: %s is mounted twice",
+					       s->volumes[i].box);
 	return 0;
 }
 
@@ -297,11 +304,13 @@ int spec_finish(struct spec *s, struct err *e)
 	if (s->memory_swap_bytes == 0)
 		s->memory_swap_bytes = s->memory_bytes;
 	if (s->memory_swap_bytes < s->memory_bytes)
-		return err_set(e, 0, "--memory-swap is memory plus swap: it cannot be less than --memory");
+		return err_set(
+			e, 0, "--memory-swap is memory plus swap: it cannot be less than --memory");
 	if (s->out_dir && !mount_exists(s, "/output")) {
 		if (s->tmpfs_count == SPEC_MAX_TMPFS)
 			return err_set(e, 0, "--tmpfs: too many");
-		s->tmpfs[s->tmpfs_count++] = (struct spec_tmpfs){"/output", 64ull << 20, 16384, false};
+		s->tmpfs[s->tmpfs_count++] =
+			(struct spec_tmpfs){"/output", 64ull << 20, 16384, false};
 	}
 	drop_covered_tmpfs(s);
 	if (s->venv && use_venv(s, e) < 0)

@@ -25,9 +25,9 @@ enum {
 	SPEC_MAX_ARTIFACTS = 64,
 	SPEC_MAX_ENV = 1024,
 	SPEC_MAX_ARGS = 65536,
-	SPEC_PATH_SIZE = 256,		/* of a path inside the sandbox, with its NUL */
-	SPEC_ARGS_BYTES = 2 << 20,	/* all arguments and environment together */
-	SPEC_ARG_BYTES = 128 << 10,	/* one argument: MAX_ARG_STRLEN of execve(2) */
+	SPEC_PATH_SIZE = 256,       /* of a path inside the sandbox, with its NUL */
+	SPEC_ARGS_BYTES = 2 << 20,  /* all arguments and environment together */
+	SPEC_ARG_BYTES = 128 << 10, /* one argument: MAX_ARG_STRLEN of execve(2) */
 };
 
 struct strings {
@@ -56,23 +56,23 @@ struct spec_input {
 enum language { LANGUAGE_NONE, LANGUAGE_PYTHON, LANGUAGE_BASH, LANGUAGE_NODE, LANGUAGE_COUNT };
 
 struct spec {
-	struct strings command;	   /* what is executed inside; [0] is looked up in PATH */
-	struct strings env;	   /* K=V, later ones win; complete after spec_finish() */
+	struct strings command; /* what is executed inside; [0] is looked up in PATH */
+	struct strings env;     /* K=V, later ones win; complete after spec_finish() */
 	char image[SPEC_PATH_SIZE];
 	char runtime[32];
-	char profile[32];	   /* seccomp profile and what goes with it */
+	char profile[32]; /* seccomp profile and what goes with it */
 	char hostname[65];
 	char workdir[SPEC_PATH_SIZE];
 	uint64_t memory_bytes;
 	uint64_t memory_swap_bytes; /* memory + swap; 0 until spec_finish(): = memory */
 	uint64_t cpus_millis;
 	uint64_t pids_limit;
-	uint64_t timeout_us;	  /* wall clock of the command */
-	uint64_t cpu_time_us;	  /* SPEC_UNLIMITED: off */
-	uint64_t idle_timeout_us; /* SPEC_UNLIMITED: off */
+	uint64_t timeout_us;       /* wall clock of the command */
+	uint64_t cpu_time_us;      /* SPEC_UNLIMITED: off */
+	uint64_t idle_timeout_us;  /* SPEC_UNLIMITED: off */
 	uint64_t max_output_bytes; /* per stream; SPEC_UNLIMITED allowed */
 	bool kill_on_output_limit;
-	uint32_t uid, gid;	  /* inside */
+	uint32_t uid, gid; /* inside */
 	struct spec_tmpfs tmpfs[SPEC_MAX_TMPFS];
 	size_t tmpfs_count;
 	struct spec_volume volumes[SPEC_MAX_VOLUMES];
@@ -80,9 +80,9 @@ struct spec {
 	struct spec_input inputs[SPEC_MAX_INPUTS];
 	size_t input_count;
 	struct strings artifacts; /* globs below /workspace */
-	char *out_dir;		  /* host folder that receives /output; NULL: none */
-	char *venv;		  /* host folder, mounted read-only at the same path */
-	bool best_effort;	  /* run although a limit cannot be enforced here */
+	char *out_dir;            /* host folder that receives /output; NULL: none */
+	char *venv;               /* host folder, mounted read-only at the same path */
+	bool best_effort;         /* run although a limit cannot be enforced here */
 };
 
 /* Where a setting's value came from; later ones win, except that policy cannot be widened. */
@@ -95,14 +95,14 @@ enum option_kind {
 };
 
 struct option {
-	const char *name;	    /* long flag without dashes; also the configuration key, with _ */
-	char letter;		    /* short flag, or 0 */
+	const char *name; /* long flag without dashes; also the configuration key, with _ */
+	char letter;      /* short flag, or 0 */
 	enum option_kind kind;
-	const char *placeholder;    /* of the value, for help */
-	const char *default_text;   /* what applies when nothing is said, for help and config show */
+	const char *placeholder;  /* of the value, for help */
+	const char *default_text; /* what applies when nothing is said, for help and config show */
 	int (*set)(struct spec *s, const char *value, struct err *e);
-	bool configurable;	    /* may stand in the configuration file and in CLOCHE_NAME */
-	bool docker;		    /* accepted because it asks for what is already so */
+	bool configurable; /* may stand in the configuration file and in CLOCHE_NAME */
+	bool docker;       /* accepted because it asks for what is already so */
 	uint64_t (*amount)(const struct spec *s); /* comparable amount for policy maxima, or NULL */
 	const char *help;
 };
@@ -130,8 +130,8 @@ enum code_source { CODE_STDIN, CODE_STRING, CODE_FILE };
 
 /* Make the command that runs code of this language. text: the code itself (CODE_STRING), or the
  * path as the interpreter shall see it (CODE_FILE). Arguments are added afterwards. */
-int spec_language(struct spec *s, enum language language, enum code_source source,
-		  const char *text, struct err *e) must_check;
+int spec_language(struct spec *s, enum language language, enum code_source source, const char *text,
+		  struct err *e) must_check;
 enum language language_find(const char *name);
 const char *language_name(enum language language);
 

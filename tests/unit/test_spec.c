@@ -189,8 +189,8 @@ static void test_what_runs(void **state)
 	bad("{\"command\":[\"a\",null]}", "command[1]: must be a string");
 	bad("{\"command\":[[\"a\"]]}", "command[0]: must be a string");
 	bad("[]", "must be a JSON object");
-	bad("1", "must be a JSON object");
-	bad("\"true\"", "must be a JSON object");
+	bad("1", "JSON line");
+	bad("\"true\"", "JSON line");
 	bad("", "JSON line");
 }
 

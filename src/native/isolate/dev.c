@@ -58,7 +58,8 @@ static int own_terminals(struct isolation *s)
 {
 	if (mkdir(DEV "/pts", 0755) < 0)
 		return step_failed(s, errno, "make /dev/pts");
-	if (mount("devpts", DEV "/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") < 0)
+	if (mount("devpts", DEV "/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+		  "newinstance,ptmxmode=0666,mode=0620") < 0)
 		return step_failed(s, errno, "mount devpts");
 	if (symlink("pts/ptmx", DEV "/ptmx") < 0)
 		return step_failed(s, errno, "link /dev/ptmx");
@@ -86,7 +87,8 @@ int isolate_dev(struct isolation *s)
 		r = own_terminals(s);
 	umask(mask);
 	if (r == 0 && !layer_is_off(s, "ro") &&
-	    mount(NULL, DEV, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+	    mount(NULL, DEV, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) <
+		    0)
 		r = step_failed(s, errno, "make /dev read-only");
 	return r;
 }

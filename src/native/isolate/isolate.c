@@ -19,24 +19,26 @@ static const struct step {
 	const char *layer; /* test builds can leave it out by this name */
 } steps[] = {
 	{"limits", isolate_victim, NULL},
-	{"net", isolate_network_begin, "net"},	   /* slow, so first; goes on beside what follows */
+	{"net", isolate_network_begin, "net"}, /* slow, so first; goes on beside what follows */
 	{"namespaces", isolate_namespaces, NULL},
-	{"cgroup", isolate_cgroup, NULL},	   /* before any page is charged */
-	{"volume", isolate_volumes_open, NULL},	   /* rootless: while we may read what the caller may */
-	{"userns", isolate_userns_receive, NULL},  /* rootless: from here on we are root inside */
+	{"cgroup", isolate_cgroup, NULL}, /* before any page is charged */
+	{"volume", isolate_volumes_open,
+	 NULL}, /* rootless: while we may read what the caller may */
+	{"userns", isolate_userns_receive, NULL}, /* rootless: from here on we are root inside */
 	{"hostname", isolate_hostname, "uts"},
 	{"rootfs", isolate_rootfs, NULL},
-	{"dev", isolate_dev, NULL},		   /* real root: device nodes of our own */
-	{"proc", isolate_proc, NULL},		   /* rootless: needs the host's still in place */
+	{"dev", isolate_dev, NULL},   /* real root: device nodes of our own */
+	{"proc", isolate_proc, NULL}, /* rootless: needs the host's still in place */
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
-	{"net", isolate_network_join, "net"},	   /* as real root: the sandbox owns none of its namespaces */
-	{"time", isolate_time, "time"},		   /* only a process alone in its memory may enter */
-	{"userns", isolate_userns_enter, NULL},	   /* after the last mount */
+	{"net", isolate_network_join,
+	 "net"},                        /* as real root: the sandbox owns none of its namespaces */
+	{"time", isolate_time, "time"}, /* only a process alone in its memory may enter */
+	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
 	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */
-	{"landlock", isolate_landlock, "landlock"}, /* on the merged tree, not on its layers */
+	{"landlock", isolate_landlock, "landlock"},  /* on the merged tree, not on its layers */
 	{"capabilities", isolate_capabilities, "caps"},
 	{"descriptors", isolate_descriptors, NULL}, /* last: nothing opened above may stay */
 };

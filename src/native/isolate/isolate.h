@@ -19,15 +19,16 @@
 
 struct isolation {
 	const struct plan *plan;
-	int control;		     /* the protocol stream */
-	int image_dir;		     /* where the prepared root is */
-	int volumes[PLAN_MAX_VOLUMES]; /* detached mounts; rootless: from isolate_volumes_open() on */
-	int userns;		     /* root mode: the sandbox's user namespace */
-	int net_maker;		     /* pid of the child that makes the network namespace */
-	int netns;		     /* what it made */
-	int proc;		     /* the host's /proc, for writes after the pivot; closed at the end */
+	int control;   /* the protocol stream */
+	int image_dir; /* where the prepared root is */
+	int volumes
+		[PLAN_MAX_VOLUMES]; /* detached mounts; rootless: from isolate_volumes_open() on */
+	int userns;                 /* root mode: the sandbox's user namespace */
+	int net_maker;              /* pid of the child that makes the network namespace */
+	int netns;                  /* what it made */
+	int proc; /* the host's /proc, for writes after the pivot; closed at the end */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
-	char object[200];	     /* what the running step is about, for the error */
+	char object[200];               /* what the running step is about, for the error */
 };
 
 /* Name the object; returns -errno_value so that steps can `return step_failed(s, errno, "...")`. */
@@ -37,27 +38,27 @@ int step_failed(struct isolation *s, int errno_value, const char *format, ...)
 /* True in test builds when this layer is turned off (mutation runs); false otherwise, always. */
 bool layer_is_off(const struct isolation *s, const char *layer);
 
-int isolate_victim(struct isolation *s);     /* oom.c: a better victim than anything of the host's */
-int isolate_namespaces(struct isolation *s); /* namespaces.c: mount, ipc, uts, time */
-int isolate_cgroup(struct isolation *s);     /* cgroup_join.c */
+int isolate_victim(struct isolation *s); /* oom.c: a better victim than anything of the host's */
+int isolate_namespaces(struct isolation *s);     /* namespaces.c: mount, ipc, uts, time */
+int isolate_cgroup(struct isolation *s);         /* cgroup_join.c */
 int isolate_userns_receive(struct isolation *s); /* userns.c: the ids, before anything is mounted */
-int isolate_time(struct isolation *s);	     /* time.c: clocks that start at zero */
-int isolate_hostname(struct isolation *s);   /* hostname.c */
-int isolate_network_begin(struct isolation *s); /* network.c: made meanwhile */
+int isolate_time(struct isolation *s);           /* time.c: clocks that start at zero */
+int isolate_hostname(struct isolation *s);       /* hostname.c */
+int isolate_network_begin(struct isolation *s);  /* network.c: made meanwhile */
 int isolate_network_join(struct isolation *s);
-int isolate_rootfs(struct isolation *s);     /* rootfs.c: private overlays of the image */
-int isolate_dev(struct isolation *s);	     /* dev.c */
-int isolate_proc(struct isolation *s);	     /* proc.c */
-int isolate_tmpfs(struct isolation *s);	     /* tmpfs.c */
+int isolate_rootfs(struct isolation *s);       /* rootfs.c: private overlays of the image */
+int isolate_dev(struct isolation *s);          /* dev.c */
+int isolate_proc(struct isolation *s);         /* proc.c */
+int isolate_tmpfs(struct isolation *s);        /* tmpfs.c */
 int isolate_volumes_open(struct isolation *s); /* volumes.c */
-int isolate_volumes(struct isolation *s);    /* volumes.c */
-int isolate_pivot(struct isolation *s);	     /* pivot.c: the host's tree is gone after this */
+int isolate_volumes(struct isolation *s);      /* volumes.c */
+int isolate_pivot(struct isolation *s);        /* pivot.c: the host's tree is gone after this */
 int isolate_userns_enter(struct isolation *s); /* userns.c: ids and cgroup namespace */
-int isolate_rlimits(struct isolation *s);    /* rlimits.c */
+int isolate_rlimits(struct isolation *s);      /* rlimits.c */
 int isolate_no_new_privs(struct isolation *s); /* capabilities.c */
-int isolate_landlock(struct isolation *s);   /* landlock.c */
+int isolate_landlock(struct isolation *s);     /* landlock.c */
 int isolate_capabilities(struct isolation *s); /* capabilities.c */
-int isolate_descriptors(struct isolation *s); /* descriptors.c */
+int isolate_descriptors(struct isolation *s);  /* descriptors.c */
 
 /* The whole list. On failure *ret_stage names the step and s->object its object. */
 int isolate(struct isolation *s, const char **ret_stage);

@@ -17,22 +17,32 @@
 
 #ifndef SYS_landlock_create_ruleset
 #define SYS_landlock_create_ruleset 444
-#define SYS_landlock_add_rule	    445
+#define SYS_landlock_add_rule       445
 #define SYS_landlock_restrict_self  446
 #endif
 
 /* include/uapi/linux/landlock.h; Debian 12's header stops at ABI 2 */
 enum {
-	FS_EXECUTE = 1 << 0, FS_WRITE_FILE = 1 << 1, FS_READ_FILE = 1 << 2, FS_READ_DIR = 1 << 3,
-	FS_REMOVE_DIR = 1 << 4, FS_REMOVE_FILE = 1 << 5, FS_MAKE_CHAR = 1 << 6, FS_MAKE_DIR = 1 << 7,
-	FS_MAKE_REG = 1 << 8, FS_MAKE_SOCK = 1 << 9, FS_MAKE_FIFO = 1 << 10, FS_MAKE_BLOCK = 1 << 11,
+	FS_EXECUTE = 1 << 0,
+	FS_WRITE_FILE = 1 << 1,
+	FS_READ_FILE = 1 << 2,
+	FS_READ_DIR = 1 << 3,
+	FS_REMOVE_DIR = 1 << 4,
+	FS_REMOVE_FILE = 1 << 5,
+	FS_MAKE_CHAR = 1 << 6,
+	FS_MAKE_DIR = 1 << 7,
+	FS_MAKE_REG = 1 << 8,
+	FS_MAKE_SOCK = 1 << 9,
+	FS_MAKE_FIFO = 1 << 10,
+	FS_MAKE_BLOCK = 1 << 11,
 	FS_MAKE_SYM = 1 << 12,
-	FS_REFER = 1 << 13,	/* ABI 2 */
-	FS_TRUNCATE = 1 << 14,	/* ABI 3 */
+	FS_REFER = 1 << 13,     /* ABI 2 */
+	FS_TRUNCATE = 1 << 14,  /* ABI 3 */
 	FS_IOCTL_DEV = 1 << 15, /* ABI 5 */
 	FS_ALL = (1 << 16) - 1,
 	OF_A_FILE = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV,
-	SCOPE_ABSTRACT_UNIX = 1 << 0, SCOPE_SIGNAL = 1 << 1, /* ABI 6 */
+	SCOPE_ABSTRACT_UNIX = 1 << 0,
+	SCOPE_SIGNAL = 1 << 1, /* ABI 6 */
 	READ = FS_READ_FILE | FS_READ_DIR,
 	WRITE = FS_ALL & ~(FS_EXECUTE | FS_MAKE_CHAR | FS_MAKE_BLOCK | FS_IOCTL_DEV),
 };
@@ -94,7 +104,8 @@ static int allow_all(struct isolation *s, int ruleset)
 	for (size_t i = 0; r == 0 && i < sizeof fixed / sizeof *fixed; i++)
 		r = allow(s, ruleset, fixed[i].path, fixed[i].access);
 	for (uint32_t i = 0; r == 0 && i < p->tmpfs_count; i++)
-		r = allow(s, ruleset, p->tmpfs[i].path, READ | WRITE | (p->tmpfs[i].exec ? FS_EXECUTE : 0));
+		r = allow(s, ruleset, p->tmpfs[i].path,
+			  READ | WRITE | (p->tmpfs[i].exec ? FS_EXECUTE : 0));
 	for (uint32_t i = 0; r == 0 && i < p->volume_count; i++)
 		r = allow(s, ruleset, p->volumes[i].box,
 			  READ | FS_EXECUTE | (p->volumes[i].writable ? WRITE : 0));

@@ -81,15 +81,18 @@ int clone_mount(const char *path, int idmap, bool *ret_mapped)
 	if (fd < 0)
 		return -errno;
 	if (idmap >= 0) {
-		struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)idmap};
+		struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP,
+					  .userns_fd = (uint64_t)idmap};
 
-		*ret_mapped = syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0;
+		*ret_mapped =
+			syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0;
 	}
 	return fd;
 }
 
 int attach_mount(int mount_fd, const char *path)
 {
-	return syscall(SYS_move_mount, mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno
-												  : 0;
+	return syscall(SYS_move_mount, mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0
+		       ? -errno
+		       : 0;
 }

@@ -9,7 +9,7 @@
 #include "native/isolate/isolate.h"
 
 /* Paths are relative to the working directory, the image directory: "mnt" is an empty folder in it. */
-#define STAGE	 "mnt"
+#define STAGE    "mnt"
 #define NEW_ROOT STAGE "/new"
 
 /* Mount a tmpfs with a size and a number of inodes, always; -errno. */

@@ -50,7 +50,8 @@ int isolate_network_begin(struct isolation *s)
 {
 	static char stack[8192] __attribute__((aligned(16)));
 
-	s->net_maker = clone(make_network, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, s);
+	s->net_maker =
+		clone(make_network, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, s);
 	if (s->net_maker < 0)
 		return step_failed(s, errno, "start the maker of the network namespace");
 	return 0;
@@ -64,7 +65,8 @@ int isolate_network_join(struct isolation *s)
 		if (errno != EINTR)
 			return step_failed(s, errno, "wait for the network namespace");
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return step_failed(s, WIFEXITED(status) ? WEXITSTATUS(status) : EIO, "make a network namespace");
+		return step_failed(s, WIFEXITED(status) ? WEXITSTATUS(status) : EIO,
+				   "make a network namespace");
 	if (setns(s->netns, CLONE_NEWNET) < 0)
 		r = step_failed(s, errno, "enter the network namespace");
 	close(s->netns);

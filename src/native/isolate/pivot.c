@@ -21,7 +21,8 @@ int isolate_pivot(struct isolation *s)
 	if (chdir("/") < 0)
 		return step_failed(s, errno, "enter /");
 	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
-		s->tmpfs_dirs[i] = open(p->tmpfs[i].path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		s->tmpfs_dirs[i] =
+			open(p->tmpfs[i].path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (s->tmpfs_dirs[i] < 0)
 			return step_failed(s, errno, "open %s", p->tmpfs[i].path);
 	}

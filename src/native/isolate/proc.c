@@ -8,13 +8,16 @@
  * nothing can be written. There is no sysfs. */
 int isolate_proc(struct isolation *s)
 {
-	const char *how = layer_is_off(s, "masks")   ? NULL
+	const char *how = layer_is_off(s, "masks")     ? NULL
 			  : layer_is_off(s, "hidepid") ? "subset=pid"
 						       : "subset=pid,hidepid=invisible";
 
-	if (mount("proc", NEW_ROOT "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, how) < 0)
-		return step_failed(s, errno, s->plan->rootless
-					 ? "mount proc (inside a container this needs an unmasked /proc)"
-					 : "mount proc");
+	if (mount("proc", NEW_ROOT "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		  how) < 0)
+		return step_failed(
+			s, errno,
+			s->plan->rootless
+				? "mount proc (inside a container this needs an unmasked /proc)"
+				: "mount proc");
 	return 0;
 }

@@ -14,7 +14,8 @@ int isolate_rlimits(struct isolation *s)
 			continue;
 		if (getrlimit(i, &now) < 0)
 			return step_failed(s, errno, "read rlimit %d", i);
-		want.rlim_max = now.rlim_max < s->plan->rlimit[i] ? now.rlim_max : s->plan->rlimit[i];
+		want.rlim_max =
+			now.rlim_max < s->plan->rlimit[i] ? now.rlim_max : s->plan->rlimit[i];
 		want.rlim_cur = want.rlim_max;
 		if (setrlimit(i, &want) < 0)
 			return step_failed(s, errno, "set rlimit %d", i);

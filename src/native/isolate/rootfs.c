@@ -20,7 +20,7 @@
 
 #include "native/isolate/mounts.h"
 
-#define OWN STAGE "/own"
+#define OWN       STAGE "/own"
 #define READ_ONLY (MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 static int write_own(struct isolation *s, const char *path, const char *text)
@@ -31,7 +31,8 @@ static int write_own(struct isolation *s, const char *path, const char *text)
 
 	if (fd < 0)
 		return step_failed(s, errno, "create %s", path);
-	if (write(fd, text, n) != (ssize_t)n || fchown(fd, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
+	if (write(fd, text, n) != (ssize_t)n ||
+	    fchown(fd, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
 		r = step_failed(s, errno, "write %s", path);
 	close(fd);
 	return r;
@@ -40,7 +41,8 @@ static int write_own(struct isolation *s, const char *path, const char *text)
 /* A folder of root inside. */
 static int own_folder(struct isolation *s, const char *path)
 {
-	if (mkdir(path, 0755) < 0 || chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
+	if (mkdir(path, 0755) < 0 ||
+	    chown(path, s->plan->root_mount_id, s->plan->root_mount_id) < 0)
 		return step_failed(s, errno, "make %s", path);
 	return 0;
 }
@@ -59,7 +61,8 @@ static int fill_own(struct isolation *s)
 	r = write_own(s, OWN "/etc/machine-id", text);
 	if (r < 0)
 		return r;
-	snprintf(text, sizeof text, "127.0.0.1\tlocalhost %s\n::1\tlocalhost %s\n", p->hostname, p->hostname);
+	snprintf(text, sizeof text, "127.0.0.1\tlocalhost %s\n::1\tlocalhost %s\n", p->hostname,
+		 p->hostname);
 	r = write_own(s, OWN "/etc/hosts", text);
 	if (r < 0)
 		return r;
@@ -125,6 +128,7 @@ int isolate_rootfs(struct isolation *s)
 	if (r == 0)
 		r = overlay(s, NEW_ROOT, "redirect_dir=nofollow,lowerdir=" OWN ":" STAGE "/base");
 	if (r == 0)
-		r = overlay(s, NEW_ROOT "/usr", "redirect_dir=nofollow,lowerdir=" STAGE "/none:" STAGE "/usr");
+		r = overlay(s, NEW_ROOT "/usr",
+			    "redirect_dir=nofollow,lowerdir=" STAGE "/none:" STAGE "/usr");
 	return r;
 }

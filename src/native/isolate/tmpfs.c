@@ -17,7 +17,8 @@ int isolate_tmpfs(struct isolation *s)
 		int r;
 
 		snprintf(path, sizeof path, NEW_ROOT "%s", t->path);
-		r = mount_tmpfs(path, t->exec || layer_is_off(s, "noexec") ? 0 : MS_NOEXEC, t->size_bytes, inodes, t->mode, owner);
+		r = mount_tmpfs(path, t->exec || layer_is_off(s, "noexec") ? 0 : MS_NOEXEC,
+				t->size_bytes, inodes, t->mode, owner);
 		if (r < 0)
 			return step_failed(s, -r, "mount a tmpfs on %s", t->path);
 	}

@@ -28,7 +28,8 @@ static int clone_by_path(struct isolation *s, const struct plan_volume *v)
 		return step_failed(s, -fd, "copy the mount of the volume for %s", v->box);
 	if (fstat(fd, &st) < 0 || st.st_dev != v->dev || st.st_ino != v->ino) {
 		close(fd);
-		return step_failed(s, ESTALE, "the volume for %s changed while it was opened", v->box);
+		return step_failed(s, ESTALE, "the volume for %s changed while it was opened",
+				   v->box);
 	}
 	return fd;
 }
@@ -71,7 +72,8 @@ int isolate_volumes(struct isolation *s)
 		if (r < 0)
 			return step_failed(s, -r, "make mount point %s", v->box);
 		snprintf(path, sizeof path, NEW_ROOT "%s", v->box);
-		if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr) < 0)
+		if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr,
+			    sizeof attr) < 0)
 			return step_failed(s, errno, "set flags of volume %s", v->box);
 		r = attach_mount(fd, path);
 		close(fd);
