@@ -89,8 +89,10 @@ static int read_file(const char *file, json_t **ret, struct err *e)
 		;
 	if (r < 0)
 		return err_set(e, -r, "read %s", file);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) /* it has said why on stderr */
-		return err_set(e, 0, "%s is not usable", file);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+		text[strcspn(text, "\n")] = '\0'; /* it says why */
+		return err_set(e, 0, "%s", *text ? text : "cloche-yaml failed");
+	}
 	*ret = json_read(text, size, e);
 	return *ret ? 0 : err_prefix(e, "%s", file);
 }
@@ -105,9 +107,9 @@ static int set_from_json(struct spec *s, const struct option *o, const json_t *v
 		return spec_set(s, o, json_string_value(value), e);
 	if (o->kind != OPTION_LIST || !json_is_array(value))
 		return err_set(e, 0, "%s: must be a value", o->name);
-	json_array_foreach(value, i,
-			   item) if (!json_is_string(item) ||
-				     spec_set(s, o, json_string_value(item), e) < 0) return -1;
+	json_array_foreach(value, i, item)
+		if (!json_is_string(item) || spec_set(s, o, json_string_value(item), e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -118,8 +120,7 @@ static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, 
 
 	if (!json_is_object(defaults))
 		return err_set(e, 0, "defaults: must be a mapping");
-	json_object_foreach(defaults, key, value)
-	{
+	json_object_foreach(defaults, key, value) {
 		const struct option *o = option_find(key);
 
 		if (!o || !o->configurable)
@@ -133,13 +134,13 @@ static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, 
 
 static int check_policy(const json_t *policy, struct err *e)
 {
+	struct spec scratch = {0};
 	const char *key;
 	json_t *value;
 
 	if (!json_is_object(policy))
 		return err_set(e, 0, "policy: must be a mapping");
-	json_object_foreach((json_t *)(uintptr_t)policy, key, value)
-	{
+	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
 		const struct option *o = option_find(key);
 
 		if (strcmp(key, "volume_roots") == 0) {
@@ -148,6 +149,8 @@ static int check_policy(const json_t *policy, struct err *e)
 					       "policy: volume_roots must be a list of folders");
 		} else if (!o || !o->amount || !json_is_string(value)) {
 			return err_set(e, 0, "policy: %.60s is no limit with a maximum", key);
+		} else if (spec_set(&scratch, o, json_string_value(value), e) < 0) {
+			return err_prefix(e, "policy");
 		}
 	}
 	return 0;
@@ -163,9 +166,9 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	return 0;
 }
 
-/* operator: this file may hold what binds everyone. */
-static int apply_file(struct settings *t, struct spec *s, const char *file, bool operator,
-		      struct err * e)
+/* binding: this file may hold what binds everyone. */
+static int apply_file(struct settings *t, struct spec *s, const char *file, bool binding,
+		      struct err *e)
 {
 	_cleanup_json_ json_t *root = NULL;
 	const char *key;
@@ -178,16 +181,17 @@ static int apply_file(struct settings *t, struct spec *s, const char *file, bool
 	t->has_file = true;
 	if (!json_is_object(root))
 		return err_set(e, 0, "%s: must be a mapping", file);
-	json_object_foreach(root, key, value)
-	{
+	json_object_foreach(root, key, value) {
 		int r = 0;
 
 		if (strcmp(key, "defaults") == 0)
 			r = apply_defaults(t, s, value, e);
-		else if (strcmp(key, "policy") == 0 && operator)
+		else if (strcmp(key, "policy") == 0 && binding)
 			r = take_policy(t, value, e);
-		else if (strcmp(key, "uid_range") == 0 && operator&& json_is_string(value))
-			t->uid_range = strdup(json_string_value(value));
+		else if (strcmp(key, "uid_range") == 0 && binding && json_is_string(value))
+			r = (t->uid_range = strdup(json_string_value(value)))
+				    ? 0
+				    : err_set(e, ENOMEM, "keep uid_range");
 		else
 			r = err_set(e, 0, "unknown or misplaced key %.60s", key);
 		if (r < 0)
@@ -242,8 +246,7 @@ static bool is_below_a_root(const char *path, const json_t *roots)
 
 	if (!realpath(path, real))
 		return false;
-	json_array_foreach(roots, i, root)
-	{
+	json_array_foreach(roots, i, root) {
 		const char *folder = json_string_value(root);
 		size_t n = folder ? strlen(folder) : 0;
 
@@ -267,8 +270,7 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 				"--volume %.200s: the operator's policy allows volumes only below "
 				"its volume_roots",
 				s->volumes[i].host);
-	json_object_foreach(t->policy, key, value)
-	{
+	json_object_foreach(t->policy, key, value) {
 		const struct option *o = option_find(key);
 		struct spec limit = {0};
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * yaml.c - cloche-yaml FILE: print a YAML configuration as JSON.
+ * yaml.c - cloche-yaml FILE: print a YAML configuration as JSON, or one line that says what is wrong
+ * with it (exit status 1).
  *
  * A small program of its own, so that only it links libyaml. Scalars become strings: what they mean is
  * for the option table to say. Anchors, aliases, tags and more than one document are refused, as are
@@ -158,7 +159,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (fseek(f, 0, SEEK_END) == 0 && ftell(f) > MAX_BYTES) {
-		fprintf(stderr, "cloche-yaml: %s: larger than %d bytes\n", r.file, MAX_BYTES);
+		printf("%s: larger than %d bytes\n", r.file, MAX_BYTES);
 		fclose(f);
 		return 1;
 	}
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
 	yaml_parser_delete(&r.parser);
 	fclose(f);
 	if (!j) {
-		fprintf(stderr, "cloche: %s line %zu: %s\n", r.file, r.line, r.problem);
+		printf("%s line %zu: %s\n", r.file, r.line, r.problem);
 		return 1;
 	}
 	json_dumpf(j, stdout, JSON_COMPACT);

@@ -156,6 +156,20 @@ static void reap(struct guest *g)
 		_exit(0);
 }
 
+/* What is left of the command before. */
+static void forget_streams(struct guest *g)
+{
+	int *fds[] = {&g->out.fd, &g->err.fd, &g->stdin_pipe};
+
+	for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+	g->stdin_filled = 0;
+	g->stdin_ended = false;
+}
+
 static void run(struct guest *g, char *payload, uint32_t size)
 {
 	const char *stage = "exec", *what = "";
@@ -167,6 +181,7 @@ static void run(struct guest *g, char *payload, uint32_t size)
 		guest_report_failure(g, "exec", EBUSY, "a command is running");
 		return;
 	}
+	forget_streams(g);
 	g->last = exec.flags & EXEC_LAST;
 	r = guest_start(g, &exec, payload + sizeof exec, size - sizeof exec, &stage, &what);
 	if (r < 0) {

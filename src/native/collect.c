@@ -19,7 +19,18 @@
 #include "base/tree.h"
 
 /* Why something stayed behind; an index travels through the pipe of the rootless collector. */
-enum skip { TAKEN, LINK, SPECIAL, NAME, TOO_LARGE, TOO_MANY, TOO_DEEP, UNREADABLE, UNWRITABLE };
+enum skip {
+	TAKEN,
+	LINK,
+	SPECIAL,
+	NAME,
+	TOO_LARGE,
+	TOO_MANY,
+	TOO_DEEP,
+	UNREADABLE,
+	UNWRITABLE,
+	TWICE
+};
 static const char *const skip_text[] = {
 	[TAKEN] = NULL,
 	[LINK] = "symbolic link",
@@ -29,6 +40,7 @@ static const char *const skip_text[] = {
 	[TOO_MANY] = "too many files",
 	[TOO_DEEP] = "nested too deep",
 	[UNREADABLE] = "cannot be read",
+	[TWICE] = "another artifact has this name",
 	[UNWRITABLE] = "cannot be written to the output folder",
 };
 
@@ -45,6 +57,7 @@ struct collector {
 	int pipe;                       /* to the supervisor, or -1 */
 	uint64_t bytes_left;
 	unsigned files_left;
+	int output; /* while /workspace is collected: /output, whose files go first; else -1 */
 };
 
 static void add_to_result(struct result *r, const char *path, const struct finding *f)
@@ -108,6 +121,13 @@ static int open_beneath(int dir, const char *name, int flags)
 	};
 
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
+}
+
+static bool exists_beneath(int dir, const char *path)
+{
+	_cleanup_close_ int fd = open_beneath(dir, path, O_PATH);
+
+	return fd >= 0;
 }
 
 static enum skip copy_bytes(int in, int out, uint64_t size)
@@ -211,6 +231,10 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 					     : NAME);
 		return;
 	}
+	if (c->output >= 0 && exists_beneath(c->output, path)) {
+		found(c, path, 0, TWICE);
+		return;
+	}
 	to = out_folder(out, folder);
 	if (to < 0) {
 		found(c, path, 0, UNWRITABLE);
@@ -246,6 +270,7 @@ static void collect_all(struct collector *c, const struct spec *s,
 		collect_folder(c, from->output, out, "", 0);
 	if (from->workspace >= 0 && s->artifacts.count > 0) {
 		c->patterns = &s->artifacts;
+		c->output = from->output;
 		collect_folder(c, from->workspace, out, "", 0);
 	}
 }
@@ -311,6 +336,7 @@ void collect_artifacts(const struct spec *s, const struct collect_source *from, 
 {
 	struct collector c = {.result = r,
 			      .pipe = -1,
+			      .output = -1,
 			      .bytes_left = COLLECT_MAX_BYTES,
 			      .files_left = COLLECT_MAX_FILES};
 	_cleanup_close_ int out = -1;

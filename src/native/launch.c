@@ -95,7 +95,7 @@ in_clone_child static int child(void *argument)
 
 	/* First out of the way of each other, then into place. */
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
-		high[i] = fcntl(wanted[i], F_DUPFD, 64);
+		high[i] = fcntl(wanted[i], F_DUPFD, FIRST_FREE);
 		if (high[i] < 0)
 			return child_failed(c, "duplicate descriptors");
 	}

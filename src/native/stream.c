@@ -44,13 +44,17 @@ bool stream_wants_room(const struct stream *s)
 	return s->sink >= 0 && !s->sink_gone && backlog(s) > 0 && s->captured->size != s->stuck_at;
 }
 
-/* Forget what the sink has taken, when it has taken all. */
+/* Forget what the sink has taken, once that is the larger part. */
 static void compact(struct stream *s)
 {
-	if (s->sink >= 0 && s->flushed == s->captured->size) {
-		s->flushed = s->captured->size = 0;
-		s->stuck_at = SIZE_MAX;
-	}
+	struct captured *c = s->captured;
+
+	if (s->sink < 0 || s->flushed == 0 || s->flushed < c->size / 2)
+		return;
+	memmove(c->data, c->data + s->flushed, c->size - s->flushed);
+	c->size -= s->flushed;
+	s->flushed = 0;
+	s->stuck_at = SIZE_MAX;
 }
 
 static void keep(struct stream *s, const char *data, size_t size)
@@ -71,8 +75,8 @@ static void keep(struct stream *s, const char *data, size_t size)
 			room *= 2;
 		more = s->failed ? NULL : realloc(c->data, room);
 		if (!more) {
-			s->failed =
-				true; /* from here on everything is dropped, so kept stays a prefix */
+			/* From here on everything is dropped, so that what is kept stays a prefix. */
+			s->failed = true;
 			s->cap = c->kept;
 			return;
 		}

@@ -236,8 +236,9 @@ static void wait_for_events(struct supervision *s, uint64_t deadline, struct pol
 		[POLL_PIDFD] = {s->pidfd, POLLIN, 0},
 		[POLL_OUT] = {stream_wants_input(&s->out) ? s->out.source : -1, POLLIN, 0},
 		[POLL_ERR] = {stream_wants_input(&s->err) ? s->err.source : -1, POLLIN, 0},
-		[POLL_SINK_OUT] = {stream_wants_room(&s->out) ? s->out.sink : -1, POLLOUT, 0},
-		[POLL_SINK_ERR] = {stream_wants_room(&s->err) ? s->err.sink : -1, POLLOUT, 0},
+		/* without events, poll still tells when a pipe's or socket's reader goes away */
+		[POLL_SINK_OUT] = {s->out.sink, stream_wants_room(&s->out) ? POLLOUT : 0, 0},
+		[POLL_SINK_ERR] = {s->err.sink, stream_wants_room(&s->err) ? POLLOUT : 0, 0},
 		[POLL_STDIN_SOURCE] = {s->stdin_data || s->stdin_pipe < 0 ? -1 : s->stdin_source,
 				       POLLIN, 0},
 		[POLL_STDIN_PIPE] = {s->stdin_data ? s->stdin_pipe : -1, POLLOUT, 0},
@@ -258,6 +259,14 @@ static void wait_for_events(struct supervision *s, uint64_t deadline, struct pol
 			p[i].revents = 0;
 }
 
+static void serve_sink(struct stream *stream, int revents)
+{
+	if (revents & (POLLERR | POLLHUP | POLLNVAL))
+		stream->sink_gone = true;
+	else if (revents & POLLOUT)
+		stream_flush_some(stream);
+}
+
 static void handle_events(struct supervision *s, const struct pollfd p[POLL_COUNT])
 {
 	bool control_open = true;
@@ -269,10 +278,8 @@ static void handle_events(struct supervision *s, const struct pollfd p[POLL_COUN
 		take_output(s, &s->out);
 	if (p[POLL_ERR].revents)
 		take_output(s, &s->err);
-	if (p[POLL_SINK_OUT].revents)
-		stream_flush_some(&s->out);
-	if (p[POLL_SINK_ERR].revents)
-		stream_flush_some(&s->err);
+	serve_sink(&s->out, p[POLL_SINK_OUT].revents);
+	serve_sink(&s->err, p[POLL_SINK_ERR].revents);
 	if (p[POLL_STDIN_SOURCE].revents)
 		read_stdin(s);
 	if (p[POLL_STDIN_PIPE].revents)

@@ -62,11 +62,15 @@ static int set_memory_swap(struct spec *s, const char *v, struct err *e)
 
 static int set_cpus(struct spec *s, const char *v, struct err *e)
 {
-	int r = parse_cpus(v, &s->cpus_millis);
+	uint64_t millis;
+	int r = parse_cpus(v, &millis);
 
-	if (r == 0 && s->cpus_millis > 1024 * 1000)
+	if (r == 0 && millis > 1024 * 1000)
 		r = -ERANGE;
-	return r < 0 ? reject(e, r, v, "give a number of CPUs such as 0.5 or 2") : 0;
+	if (r < 0)
+		return reject(e, r, v, "give a number of CPUs such as 0.5 or 2");
+	s->cpus_millis = millis;
+	return 0;
 }
 
 static int set_pids(struct spec *s, const char *v, struct err *e)
@@ -361,38 +365,47 @@ static int set_volume(struct spec *s, const char *v, struct err *e)
 	return 0;
 }
 
+/* The last component of a path, without slashes behind it. */
+static int last_name(const char *path, char *name, size_t size)
+{
+	size_t end = strlen(path), start;
+
+	while (end > 0 && path[end - 1] == '/')
+		end--;
+	for (start = end; start > 0 && path[start - 1] != '/'; start--)
+		;
+	if (end == start || end - start >= size)
+		return -1;
+	memcpy(name, path + start, end - start);
+	name[end - start] = '\0';
+	return 0;
+}
+
+/* SRC or SRC:DEST; DEST is below /workspace unless absolute, and a folder to put SRC in if it ends with
+ * a slash. */
 static int set_in(struct spec *s, const char *v, struct err *e)
 {
 	struct spec_input *in = &s->inputs[s->input_count];
 	const char *dest = strrchr(v, ':');
 	size_t n = dest ? (size_t)(dest - v) : strlen(v);
+	bool into = !dest || (dest[1] && dest[strlen(dest) - 1] == '/');
+	char name[SPEC_PATH_SIZE] = "";
+	_cleanup_free_ char *host = strndup(v, n);
 	int len;
 
-	if (n == 0)
+	if (!host)
+		return err_set(e, ENOMEM, "keep %.60s", v);
+	if (n == 0 || (dest && !dest[1]) || (into && last_name(host, name, sizeof name) < 0))
 		return err_set(e, 0, "value \"%.100s\": give SRC or SRC:DEST", v);
 	if (s->input_count == SPEC_MAX_INPUTS)
 		return err_set(e, 0, "at most %d", SPEC_MAX_INPUTS);
-	in->host = strndup(v, n);
-	if (!in->host)
-		return err_set(e, ENOMEM, "keep %.60s", v);
-	if (!dest) {
-		const char *end = in->host + n, *name;
-
-		while (end > in->host + 1 && end[-1] == '/')
-			end--;
-		for (name = end; name > in->host && name[-1] != '/'; name--)
-			;
-		len = snprintf(in->box, sizeof in->box, "/workspace/%.*s", (int)(end - name), name);
-	} else {
-		len = snprintf(in->box, sizeof in->box, "%s%s", dest[1] == '/' ? "" : "/workspace/",
-			       dest + 1);
-	}
-	if (len < 0 || (size_t)len >= sizeof in->box ||
-	    box_path_check("destination", in->box, e) < 0) {
-		free(TAKE_PTR(in->host));
-		return (size_t)len >= sizeof in->box ? err_set(e, 0, "destination is too long")
-						     : -1;
-	}
+	len = snprintf(in->box, sizeof in->box, "%s%s%s",
+		       dest && dest[1] == '/' ? "" : "/workspace/", dest ? dest + 1 : "", name);
+	if (len < 0 || (size_t)len >= sizeof in->box)
+		return err_set(e, 0, "destination is longer than %zu bytes", sizeof in->box - 1);
+	if (box_path_check("destination", in->box, e) < 0)
+		return -1;
+	in->host = TAKE_PTR(host);
 	s->input_count++;
 	return 0;
 }

@@ -166,11 +166,14 @@ static json_t *artifacts_json(const struct result *r)
 
 	for (size_t i = 0; list && i < r->artifact_count; i++) {
 		const struct artifact *a = &r->artifacts[i];
-		json_t *row = json_pack("{sososo*}", "path", name_text(a->path), "bytes",
+		json_t *row = json_pack("{sososo}", "path", name_text(a->path), "bytes",
 					number_or_null(a->size_bytes, 1), "skipped",
 					a->skipped ? json_string(a->skipped) : json_null());
 
-		json_array_append_new(list, row);
+		if (json_array_append_new(list, row) < 0) {
+			json_decref(list);
+			return NULL;
+		}
 	}
 	return list;
 }
@@ -180,8 +183,11 @@ static json_t *limits_hit_json(unsigned hit)
 	json_t *list = json_array();
 
 	for (int i = 0; i < HIT_COUNT; i++)
-		if (hit & (1u << i))
-			json_array_append_new(list, json_string(limit_hit_names[i]));
+		if (hit & (1u << i) &&
+		    json_array_append_new(list, json_string(limit_hit_names[i])) < 0) {
+			json_decref(list);
+			return NULL;
+		}
 	return list;
 }
 
@@ -244,12 +250,12 @@ json_t *result_to_json(const struct result *r)
 
 	model_message(r, for_model, sizeof for_model);
 	return json_pack(
-		"{ss ss sb ss so sb so ss ss so so sb so so ss s{so so} so sI so s{sI s[]} s{sf so so so} so}",
+		"{ss ss sb ss so sb so so ss so so sb so so ss s{so so} so sI so s{sI s[]} s{sf so so so} so}",
 		"id", r->id, "sandbox", r->sandbox, "ok", result_ok(r), "reason",
 		reasons[r->reason].name, "error_code",
 		code == CODE_NONE ? json_null() : json_string(codes[code].name), "retryable",
 		result_retryable(r), "stage", r->stage[0] ? json_string(r->stage) : json_null(),
-		"message", message, "model_message", for_model, "exit_code",
+		"message", name_text(message), "model_message", for_model, "exit_code",
 		r->has_exit_code ? json_integer(r->exit_code) : json_null(), "signal",
 		r->signal ? json_integer(r->signal) : json_null(), "timed_out",
 		r->reason == REASON_TIMEOUT, "stdout", stream_text(&r->out, out_text, raw),

@@ -46,8 +46,8 @@ int box_path_check(const char *what, const char *path, struct err *e)
 	while (*p) {
 		size_t n = strcspn(++p, "/");
 
-		if ((n == 0 && (*p || p == path + 1) && strcmp(path, "/") != 0) ||
-		    (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+		if ((n == 0 && strcmp(path, "/") != 0) || (n == 1 && p[0] == '.') ||
+		    (n == 2 && p[0] == '.' && p[1] == '.'))
 			return err_set(e, 0, "%s %.200s: has an empty, \".\" or \"..\" component",
 				       what, path);
 		for (size_t i = 0; i < n; i++)
@@ -297,6 +297,19 @@ static void drop_covered_tmpfs(struct spec *s)
 	s->tmpfs_count = kept;
 }
 
+/* A place below another is mounted after it. */
+static void parents_first(struct spec *s)
+{
+	for (size_t i = 1; i < s->tmpfs_count; i++)
+		for (size_t j = i; j > 0 && strlen(s->tmpfs[j].path) < strlen(s->tmpfs[j - 1].path);
+		     j--) {
+			struct spec_tmpfs t = s->tmpfs[j];
+
+			s->tmpfs[j] = s->tmpfs[j - 1];
+			s->tmpfs[j - 1] = t;
+		}
+}
+
 int spec_finish(struct spec *s, struct err *e)
 {
 	if (s->command.count == 0 || s->command.item[0][0] == '\0')
@@ -306,6 +319,8 @@ int spec_finish(struct spec *s, struct err *e)
 	if (s->memory_swap_bytes < s->memory_bytes)
 		return err_set(
 			e, 0, "--memory-swap is memory plus swap: it cannot be less than --memory");
+	if (s->artifacts.count > 0 && !s->out_dir)
+		return err_set(e, 0, "--artifact: say with --out where they shall go");
 	if (s->out_dir && !mount_exists(s, "/output")) {
 		if (s->tmpfs_count == SPEC_MAX_TMPFS)
 			return err_set(e, 0, "--tmpfs: too many");
@@ -313,6 +328,7 @@ int spec_finish(struct spec *s, struct err *e)
 			(struct spec_tmpfs){"/output", 64ull << 20, 16384, false};
 	}
 	drop_covered_tmpfs(s);
+	parents_first(s);
 	if (s->venv && use_venv(s, e) < 0)
 		return -1;
 	if (check_mounts(s, e) < 0 || tell_memory_aware_runtimes(s, e) < 0)

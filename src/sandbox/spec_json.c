@@ -52,16 +52,17 @@ static int set_environment(struct spec *s, json_t *object, struct err *e)
 	const char *name;
 	json_t *value;
 
-	json_object_foreach(object, name, value)
-	{
+	json_object_foreach(object, name, value) {
 		_cleanup_free_ char *text = scalar_text(value, e);
 		_cleanup_free_ char *entry = NULL;
 
 		if (!text)
 			return err_prefix(e, "%.60s", name);
-		if (strchr(name, '=') || asprintf(&entry, "%s=%s", name, text) < 0) {
-			entry = NULL;
+		if (strchr(name, '='))
 			return err_set(e, 0, "%.60s: bad name", name);
+		if (asprintf(&entry, "%s=%s", name, text) < 0) {
+			entry = NULL;
+			return err_set(e, ENOMEM, "keep environment entry");
 		}
 		if (spec_add_env(s, entry, e) < 0)
 			return -1;
@@ -85,7 +86,9 @@ static int set_option(struct spec *s, const char *key, json_t *value, struct err
 					     : err_set(e, 0, "must be an object of strings");
 	if (!json_is_array(value))
 		return err_set(e, 0, "must be an array of strings");
-	json_array_foreach(value, i, item) if (set_scalar(s, o, item, e) < 0) return -1;
+	json_array_foreach(value, i, item)
+		if (set_scalar(s, o, item, e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -96,8 +99,7 @@ static int add_arguments(struct spec *s, const char *key, json_t *array, struct 
 
 	if (!json_is_array(array))
 		return err_set(e, 0, "%s: must be an array of strings", key);
-	json_array_foreach(array, i, item)
-	{
+	json_array_foreach(array, i, item) {
 		if (!json_is_string(item) ||
 		    strlen(json_string_value(item)) != json_string_length(item))
 			return err_set(e, 0, "%s[%zu]: must be a string without NUL", key, i);
@@ -157,8 +159,7 @@ int spec_from_json(struct spec *s, const char *text, size_t size, char **ret_std
 	args = json_object_get(root, "args");
 	if (!command == !language || !language != !code || (args && !language))
 		return err_set(e, 0, "give either command, or language and code (and args)");
-	json_object_foreach(root, key, value)
-	{
+	json_object_foreach(root, key, value) {
 		if (value == command || value == language || value == code || value == args)
 			continue;
 		if (set_option(s, key, value, e) < 0)

@@ -47,6 +47,17 @@ int make_directories(const char *below, const char *path, unsigned owner)
 	}
 }
 
+bool is_in_writable_place(const struct plan *p, const char *path)
+{
+	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
+		size_t n = strlen(p->tmpfs[i].path);
+
+		if (strncmp(path, p->tmpfs[i].path, n) == 0 && path[n] == '/')
+			return true;
+	}
+	return false;
+}
+
 int make_mount_point(const char *below, const struct plan_volume *v, unsigned owner)
 {
 	char path[PLAN_PATH + 64], parent[PLAN_PATH];

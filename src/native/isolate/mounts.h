@@ -19,6 +19,10 @@ int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint
 /* Make every missing folder of path (absolute inside the new root) in the folder `below`, owned so. */
 int make_directories(const char *below, const char *path, unsigned owner);
 
+/* Is this path below one of the writable places? Then its mount point has to be made there; those on
+ * the read-only root are made beforehand, in the sandbox's own layer. */
+bool is_in_writable_place(const struct plan *p, const char *path);
+
 /* Make the folder or empty file a volume is mounted on, in the folder `below`. */
 int make_mount_point(const char *below, const struct plan_volume *v, unsigned owner);
 

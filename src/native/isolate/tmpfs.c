@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 
 #include "native/isolate/mounts.h"
@@ -14,8 +15,12 @@ int isolate_tmpfs(struct isolation *s)
 		char path[PLAN_PATH + 16];
 		unsigned owner = t->owned ? s->plan->user_mount_id : s->plan->root_mount_id;
 		uint64_t inodes = layer_is_off(s, "nr_inodes") ? 100000000 : t->inodes;
-		int r;
+		int r = 0;
 
+		if (is_in_writable_place(s->plan, t->path) && strcmp(t->path, "/dev/shm") != 0)
+			r = make_directories(NEW_ROOT, t->path, s->plan->user_mount_id);
+		if (r < 0)
+			return step_failed(s, -r, "make mount point %s", t->path);
 		snprintf(path, sizeof path, NEW_ROOT "%s", t->path);
 		r = mount_tmpfs(path, t->exec || layer_is_off(s, "noexec") ? 0 : MS_NOEXEC,
 				t->size_bytes, inodes, t->mode, owner);

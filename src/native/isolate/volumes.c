@@ -34,20 +34,6 @@ static int clone_by_path(struct isolation *s, const struct plan_volume *v)
 	return fd;
 }
 
-/* Mount points on the read-only root were made beforehand, in the sandbox's own layer; those below a
- * writable place have to be made there. */
-static int place_mount_point(struct isolation *s, const struct plan_volume *v)
-{
-	for (uint32_t i = 0; i < s->plan->tmpfs_count; i++) {
-		const char *place = s->plan->tmpfs[i].path;
-		size_t n = strlen(place);
-
-		if (strncmp(v->box, place, n) == 0 && v->box[n] == '/')
-			return make_mount_point(NEW_ROOT, v, s->plan->user_mount_id);
-	}
-	return 0;
-}
-
 /* While this process is still the caller: the sandbox's ids may not be able to reach the folder. */
 int isolate_volumes_open(struct isolation *s)
 {
@@ -67,8 +53,10 @@ int isolate_volumes(struct isolation *s)
 						      (v->writable ? 0 : MOUNT_ATTR_RDONLY)};
 		int fd = s->volumes[i];
 		char path[PLAN_PATH + 16];
-		int r = place_mount_point(s, v);
+		int r = 0;
 
+		if (is_in_writable_place(s->plan, v->box))
+			r = make_mount_point(NEW_ROOT, v, s->plan->user_mount_id);
 		if (r < 0)
 			return step_failed(s, -r, "make mount point %s", v->box);
 		snprintf(path, sizeof path, NEW_ROOT "%s", v->box);
