@@ -115,7 +115,7 @@ static bool name_is_safe(const char *name)
 static int open_beneath(int dir, const char *name, int flags)
 {
 	struct open_how how = {
-		.flags = (uint64_t)flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+		.flags = (uint64_t)flags | O_CLOEXEC | O_NOFOLLOW,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
 			   RESOLVE_NO_XDEV,
 	};
@@ -149,7 +149,7 @@ static enum skip copy_bytes(int in, int out, uint64_t size)
 static enum skip copy_file(struct collector *c, int from, int to, const char *name,
 			   uint64_t *ret_size)
 {
-	_cleanup_close_ int in = open_beneath(from, name, O_RDONLY);
+	_cleanup_close_ int in = open_beneath(from, name, O_RDONLY | O_NONBLOCK);
 	_cleanup_close_ int out = -1;
 	enum skip skip;
 	struct stat st;
