@@ -244,7 +244,7 @@ def test_too_many_env_entries(tmp_path):
     (["run", "--env-file", "/nonexistent/env", "true"], ["--env-file", "/nonexistent/env", "No such file"]),
     (["run", "--venv", "/nonexistent/venv", "true"], ["--venv /nonexistent/venv", "No such file"]),
     (["run", "--venv", "/usr/share", "true"], ["--venv /usr/share", "bin/python3"]),
-    (["run", "--in", "/dev/null", "true"], ["/dev/null"]),
+    (["run", "--in", "/dev/null", "true"], ["--in", "/dev/null"]),
 ])
 def test_missing_files(args, words):
     shape.plain_error(plain(*args), 125, *words)

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -208,14 +209,19 @@ def test_slow_reader_slows(must_work):
     assert (p.returncode, len(out), err) == (0, 50_000_000, b"")
 
 
-def test_reader_that_goes_away(no_leftovers):
+@pytest.mark.parametrize("script", ["exec yes", "echo ten bytes and more; exec sleep 300"], ids=["flood", "silent"])
+def test_reader_that_goes_away(script, no_leftovers):
     """A closed pipe is a caller who went: cancelled, not a hang and not a success."""
-    p = cloche.start(["run", *LONG, "yes"])
-    p.stdout.read(10)
-    p.stdout.close()
-    assert p.wait(10) == 130
-    p.stdin.close()
-    p.stderr.close()
+    p = cloche.start(["run", *LONG, "bash", "-c", script])
+    try:
+        p.stdout.read(10)
+        p.stdout.close()
+        assert p.wait(5) == 130
+    finally:
+        p.terminate()
+        p.wait()
+        p.stdin.close()
+        p.stderr.close()
 
 
 def test_full_device_as_stdout():
@@ -331,7 +337,7 @@ def test_in_file_and_destination(tmp_path):
     (tmp_path / "x").write_text("#!/bin/sh\necho run\n")
     (tmp_path / "x").chmod(0o750)
     r = sh("cat a.txt sub/b.txt /tmp/c.txt; ./x; stat -c '%a %u %g' a.txt x; echo more >>a.txt && echo writable",
-           "--tmpfs", "/workspace/sub", "--in", tmp_path / "a.txt", "--in", f"{tmp_path}/a.txt:sub/b.txt",
+           "--in", tmp_path / "a.txt", "--in", f"{tmp_path}/a.txt:sub/b.txt",
            "--in", f"{tmp_path}/a.txt:/tmp/c.txt", "--in", tmp_path / "x")
     shape.exited(r, 0)
     mode = oct((tmp_path / "a.txt").stat().st_mode & 0o777)[2:]
@@ -460,11 +466,7 @@ open(o + "-rf", "w").write("d")
 def test_hostile_artifacts(tmp_path, no_leftovers):
     """Only regular files and folders leave; nothing blocks, nothing is followed, what stays is named with its cause."""
     out = tmp_path / "out"
-    r = py(HOSTILE.replace("1 << 40", "1 << 40 if os.environ['X'] else 0"), "--env", "X=1", "--out", out,
-           "--tmpfs", "/output:size=64m")
-    if r.exit_code:  # RLIMIT_FSIZE may stop the sparse file before we do
-        assert b"File too large" in r.err, r
-        r = py(HOSTILE.replace("1 << 40", "(1 << 30) + 1 - 1"), "--out", out)
+    r = py(HOSTILE, "--out", out, "--tmpfs", "/output:size=2t")  # so large that RLIMIT_FSIZE lets the sparse file be
     shape.exited(r, 0)
     skipped = {a["path"]: a["skipped"] for a in r.artifacts}
     assert skipped == {
@@ -636,18 +638,20 @@ def test_two_volumes_one_below_the_other(tmp_path):
     assert r.out == b"B", r
 
 
-def test_socket_below_a_volume_is_no_way_out(tmp_path):
-    """A socket that is not an engine's may lie in a volume; a sandbox cannot reach who listens there."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.bind(str(tmp_path / "s"))
-        os.chmod(tmp_path / "s", 0o777)
-        os.chmod(tmp_path, 0o755)
+def test_socket_below_a_volume(must_work):
+    """One that is not an engine's may lie in a folder that is given; who listens there is reached as the socket's
+    mode says: by others only when it says so."""
+    must_work("root")
+    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as s:
+        s.bind(d + "/s")
+        os.chmod(d, 0o755)
+        os.chmod(d + "/s", 0o600)
         s.listen()
         s.setblocking(False)
-        r = py("import socket; socket.socket(socket.AF_UNIX).connect('/data/s'); print('connected')", "-v", f"{tmp_path}:/data:ro")
+        r = py("import socket; socket.socket(socket.AF_UNIX).connect('/data/s')", "-v", f"{d}:/data:ro")
+        assert r.exit_code == 1 and b"PermissionError" in r.err, r
         with pytest.raises(BlockingIOError):
             s.accept()
-    assert r.exit_code == 1 and b"connected" not in r.out
 
 
 # -------------------------------------------------------------------------------------------------------------- options
@@ -672,6 +676,12 @@ def test_exec_from(place, allowed, tmp_path):
            "mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)", "--out", tmp_path / "out")
     assert r.exit_code == (0 if allowed else 1), r
     assert allowed or b"Operation not permitted" in r.err
+
+
+def test_tmpfs_below_another():
+    r = sh("stat -f -c %c sub; touch sub/x && echo ok", "--tmpfs", "/workspace/sub:size=1m,inodes=77")
+    shape.exited(r, 0)
+    assert r.out == b"77\nok\n"
 
 
 def test_user():
@@ -718,7 +728,7 @@ def test_dockers_weaker_flags_are_refused(args):
                                              b"by a request", b"only \"none\"")), r
 
 
-@pytest.mark.parametrize("args", [["--read-only=true"], ["--rm=true"], ["-i=true"], ["--interactive=true"]])
+@pytest.mark.parametrize("args", [["--read-only=true"], ["--rm=true"], ["--interactive=true"]])
 def test_dockers_flags_with_true(args):
     r = cloche.run(["run", *args, "true"], json=False)
     assert (r.returncode, r.stderr) == (0, b""), r

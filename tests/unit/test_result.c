@@ -74,6 +74,7 @@ static void test_timeout(void **state)
 	r.reason = REASON_TIMEOUT;
 	r.has_exit_code = false;
 	r.wall_ms = 3001.25;
+	r.timeout_us = 3000000;
 	r.limits_hit = HIT_OUTPUT | HIT_MEMORY | HIT_NETWORK_DENIED;
 	r.oom_kills = 2;
 	r.out = (struct captured){100001, 65536, flood, 65536};
