@@ -34,7 +34,8 @@ install: all
 bench:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory all
-	@/usr/bin/python3 tests/bench/start.py --cloche $(BUILD)/cloche
+	@ninja -C $(BUILD) tests/bench/bench-runner tests/bench/bench-library
+	@/usr/bin/python3 tests/bench/bench.py --build $(BUILD) --json $(BUILD)/bench.json
 
 asan:
 	@scripts/bootstrap.sh test

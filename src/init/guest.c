@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,20 @@ int guest_ready(struct guest *g, const struct isolation *s)
 	for (size_t i = 0; i < n; i++)
 		close(fds[i]);
 	return r;
+}
+
+int guest_as_user(uint32_t uid, uint32_t gid)
+{
+	return syscall(SYS_setresgid, -1, gid, -1) < 0 || syscall(SYS_setresuid, -1, uid, -1) < 0
+		       ? -errno
+		       : 0;
+}
+
+int guest_as_root(void)
+{
+	return syscall(SYS_setresuid, -1, 0, -1) < 0 || syscall(SYS_setresgid, -1, 0, -1) < 0
+		       ? -errno
+		       : 0;
 }
 
 static void send_or_die(struct guest *g, enum frame_type type, unsigned stream, const void *payload,
@@ -174,7 +189,7 @@ static void run(struct guest *g, char *payload, uint32_t size)
 {
 	const char *stage = "exec", *what = "";
 	struct exec_record exec;
-	int r;
+	int ours[3] = {-1, -1, -1}, r;
 
 	memcpy(&exec, payload, sizeof exec);
 	if (g->command != 0) {
@@ -183,14 +198,25 @@ static void run(struct guest *g, char *payload, uint32_t size)
 	}
 	forget_streams(g);
 	g->last = exec.flags & EXEC_LAST;
-	r = guest_start(g, &exec, payload + sizeof exec, size - sizeof exec, &stage, &what);
+	r = guest_start(g, &exec, payload + sizeof exec, size - sizeof exec, ours, &stage, &what);
 	if (r < 0) {
 		guest_report_failure(g, stage, -r, what);
 		if (g->last)
 			_exit(1);
 		return;
 	}
-	send_or_die(g, FRAME_STARTED, 0, NULL, 0);
+	if (exec.flags & EXEC_STDIO_FRAMES) {
+		g->stdin_pipe = ours[0];
+		g->out.fd = ours[1];
+		g->err.fd = ours[2];
+		send_or_die(g, FRAME_STARTED, 0, NULL, 0);
+		return;
+	}
+	/* The outside reads and writes the pipes itself. */
+	if (frame_send(g->control, FRAME_STARTED, 0, NULL, 0, ours, 3) < 0)
+		_exit(1);
+	for (int i = 0; i < 3; i++)
+		close(ours[i]);
 }
 
 static void take_stdin(struct guest *g, const void *data, uint32_t size)

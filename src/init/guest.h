@@ -20,13 +20,12 @@ struct guest {
 	int reaper; /* signalfd for SIGCHLD */
 	uint32_t uid, gid;
 	const char *profile;
-	bool without_seccomp;   /* test builds only */
-	bool keep_capabilities; /* test builds only */
-	bool keep_descriptors;  /* test builds only */
-	pid_t command;          /* 0: none is running */
-	bool started;
+	bool without_seccomp;       /* test builds only */
+	bool keep_capabilities;     /* test builds only */
+	bool keep_descriptors;      /* test builds only */
+	pid_t command;              /* 0: none is running */
 	bool last;                  /* end when the command and everything else have ended */
-	struct exited_record ended; /* valid once started && command == 0 */
+	struct exited_record ended; /* how the last command did */
 	struct relay out, err;
 	int stdin_pipe; /* relayed stdin, -1: closed */
 	unsigned char stdin_data[STDIN_WINDOW];
@@ -42,9 +41,13 @@ void guest_report_failure(struct guest *g, const char *stage, int errnum, const 
 __attribute__((noreturn)) void guest_loop(struct guest *g);
 
 /* start.c: start the command of an EXEC frame. strings: workdir, arguments, environment, as the frame
- * has them. 0, or -errno with *ret_what the object that was missing. */
+ * has them. 0 and our ends of its stdin, stdout and stderr; or -errno, at which stage, and the object. */
 int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
-		const char **ret_stage, const char **ret_what);
+		int ret_ours[3], const char **ret_stage, const char **ret_what);
+
+/* guest.c: act as the sandbox user, with the way back to root inside left open. 0 or -errno. */
+int guest_as_user(uint32_t uid, uint32_t gid);
+int guest_as_root(void);
 
 /* put.c: create one file, folder or link as the sandbox user; content is read from the stream. */
 int guest_put(struct guest *g, const unsigned char *payload, uint32_t size);

@@ -106,15 +106,6 @@ static int put_one(struct guest *g, const struct put_record *put, char *path, co
 	return r;
 }
 
-/* Effective ids only: the way back to root inside stays open. */
-static int as_user(const struct put_record *put, bool user)
-{
-	if (user)
-		return syscall(SYS_setresgid, -1, put->gid, -1) < 0 ||
-		       syscall(SYS_setresuid, -1, put->uid, -1) < 0;
-	return syscall(SYS_setresuid, -1, 0, -1) < 0 || syscall(SYS_setresgid, -1, 0, -1) < 0;
-}
-
 int guest_put(struct guest *g, const unsigned char *payload, uint32_t size)
 {
 	struct put_record put;
@@ -129,10 +120,10 @@ int guest_put(struct guest *g, const unsigned char *payload, uint32_t size)
 	if (S_ISLNK(put.mode) ? target >= (char *)(uintptr_t)payload + size
 			      : !S_ISDIR(put.mode) && !S_ISREG(put.mode))
 		return -EPROTO;
-	if (as_user(&put, true))
+	if (guest_as_user(put.uid, put.gid) < 0)
 		return -EPERM;
 	r = put_one(g, &put, path, target);
-	if (as_user(&put, false))
+	if (guest_as_root() < 0)
 		return -EPERM;
 	if (r < 0)
 		guest_report_failure(g, "files", -r, path);

@@ -27,7 +27,7 @@ struct start {
 	const struct seccomp_profile *filter;
 	char *workdir;
 	char **argv, **envp;
-	int stdio[3]; /* what becomes 0, 1, 2; -1: as it is */
+	int stdio[3]; /* what becomes 0, 1, 2 */
 	int errnum;
 	const char *stage, *what;
 };
@@ -92,7 +92,7 @@ static int child(void *argument)
 	errno = 0;
 	signal(SIGPIPE, SIG_DFL); /* the one that init ignores */
 	for (int i = 0; i < 3; i++)
-		if (s->stdio[i] >= 0 && dup2(s->stdio[i], i) < 0)
+		if (dup2(s->stdio[i], i) < 0)
 			return child_failed(s, "stdio", "standard stream");
 	if (setsid() < 0)
 		return child_failed(s, "session", "new session");
@@ -141,75 +141,64 @@ static int split(struct start *s, char *strings, size_t size)
 	return 0;
 }
 
-/* Pipes for relayed stdio: ours in *ret_ours, the command's in s->stdio. */
+/* The command's stdin, stdout and stderr: pipes of the sandbox user's, so that /dev/stdout can be opened
+ * by name. s->stdio gets its ends, ret_ours the others, which never block. */
 static int make_pipes(struct start *s, int ret_ours[3])
 {
-	for (int i = 0; i < 3; i++) {
+	int r = guest_as_user(s->exec->uid, s->exec->gid);
+
+	for (int i = 0; r == 0 && i < 3; i++) {
 		int p[2], ours = i == 0 ? 1 : 0;
 
-		if (pipe2(p, O_CLOEXEC) < 0)
-			return -errno;
-		if (i == 0)
-			fcntl(p[ours], F_SETFL, O_NONBLOCK);
+		r = pipe2(p, O_CLOEXEC) < 0 ? -errno : 0;
+		if (r < 0)
+			break;
 		ret_ours[i] = p[ours];
 		s->stdio[i] = p[!ours];
+		if (fcntl(p[ours], F_SETFL, O_NONBLOCK) < 0)
+			r = -errno;
 	}
-	return 0;
+	return guest_as_root() < 0 && r == 0 ? -EPERM : r;
 }
 
-/* Init keeps no end of the command's pipes, or they would never end; 0-2 stay taken. */
-static void release_stdio(struct start *s)
+static void close_all(int fds[3])
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
 	for (int i = 0; i < 3; i++) {
-		if (s->stdio[i] >= 0)
-			close(s->stdio[i]);
-		else if (null >= 0)
-			dup2(null, i);
-		else
-			close(i);
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
 	}
-	if (null >= 0)
-		close(null);
 }
 
 int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
-		const char **ret_stage, const char **ret_what)
+		int ret_ours[3], const char **ret_stage, const char **ret_what)
 {
 	static char stack[CHILD_STACK] __attribute__((aligned(16)));
 	struct start s = {.g = g, .exec = exec, .stdio = {-1, -1, -1}, .stage = "exec", .what = ""};
-	int ours[3] = {-1, -1, -1};
-	pid_t pid;
+	pid_t pid = -1;
 	int r = split(&s, strings, size);
 
 	*ret_stage = "exec";
 	*ret_what = "malformed command";
 	if (r < 0)
 		return r;
-	if (!g->without_seccomp) {
-		s.filter = seccomp_profile_find(g->profile);
-		if (!s.filter)
-			return -ENOENT;
+	if (!g->without_seccomp && !(s.filter = seccomp_profile_find(g->profile)))
+		r = -ENOENT;
+	*ret_what = r < 0 ? "seccomp profile" : "pipes";
+	if (r == 0)
+		r = make_pipes(&s, ret_ours);
+	if (r == 0) {
+		pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
+		r = pid < 0 ? -errno : -s.errnum;
+		*ret_what = pid < 0 ? "fork" : s.what;
+		*ret_stage = pid < 0 ? "fork" : s.stage;
 	}
-	if (exec->flags & EXEC_STDIO_FRAMES) {
-		*ret_what = "pipes";
-		r = make_pipes(&s, ours);
-		if (r < 0)
-			return r;
-	}
-	pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
-	r = pid < 0 ? -errno : -s.errnum;
-	*ret_what = pid < 0 ? "fork" : s.what;
-	*ret_stage = pid < 0 ? "fork" : s.stage;
-	release_stdio(&s);
+	close_all(s.stdio); /* or the pipes would never end */
 	free(s.argv);
-	if (r < 0)
+	if (r < 0) {
+		close_all(ret_ours);
 		return r;
+	}
 	g->command = pid;
-	g->started = true;
-	g->stdin_pipe = ours[0];
-	g->out.fd = ours[1];
-	g->err.fd = ours[2];
 	return 0;
 }

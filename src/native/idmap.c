@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,9 +17,12 @@
 
 enum { MAX_PAIRS = 8, HOLDER_STACK = 4096 };
 
-in_clone_child static int hold(void *unused)
+in_clone_child static int hold(void *parent)
 {
-	(void)unused;
+	/* Should the parent be killed meanwhile, this process must not stay. */
+	if (syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
+	    syscall(SYS_getppid) != *(pid_t *)parent)
+		return 1;
 	while (syscall(SYS_pause))
 		;
 	return 0;
@@ -59,14 +63,14 @@ int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pa
 		.stack_size = sizeof stack,
 	};
 	sigset_t all, before;
-	pid_t pid;
+	pid_t pid, me = getpid();
 	int r;
 
 	if (uid_count > MAX_PAIRS || gid_count > MAX_PAIRS)
 		return err_set(e, 0, "too many id maps");
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);
-	pid = clone3_call(&args, hold, NULL);
+	pid = clone3_call(&args, hold, &me);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
 		return err_set(e, -pid,

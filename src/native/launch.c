@@ -48,6 +48,7 @@ static void make_init(void)
 struct child {
 	const struct launch *l;
 	int executable;
+	int null;
 	int errnum;
 	const char *what;
 };
@@ -88,8 +89,7 @@ in_clone_child static int child(void *argument)
 {
 	struct child *c = argument;
 	const struct launch *l = c->l;
-	const int wanted[] = {l->stdio[0], l->stdio[1],   l->stdio[2],
-			      l->control,  c->executable, l->keep};
+	const int wanted[] = {c->null, c->null, c->null, l->control, c->executable, l->keep};
 	int high[ARRAY_SIZE(wanted)];
 	char *argv[] = {(char *)(uintptr_t) "cloche-init", NULL}, *envp[] = {NULL};
 
@@ -127,13 +127,17 @@ int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e
 		.stack_size = sizeof stack,
 		.cgroup = (uint64_t)l->cgroup,
 	};
+	_cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t all, before;
 	pid_t pid;
 
+	if (null < 0)
+		return err_set(e, errno, "open /dev/null");
 	pthread_once(&once, make_init);
 	if (init_fd < 0)
 		return err_set(e, init_errno, "prepare init");
 	c.executable = init_fd;
+	c.null = null;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -14,8 +14,7 @@
 #include "base/err.h"
 
 struct launch {
-	int control;   /* becomes descriptor 3 */
-	int stdio[3];  /* become 0, 1, 2 */
+	int control;   /* becomes descriptor 3; 0 to 2 become /dev/null */
 	int keep;      /* stays open in init: the slot's lock */
 	int cgroup;    /* v2 directory to be born in, -1: none */
 	bool rootless; /* born in a user namespace of its own */

@@ -164,22 +164,6 @@ static int make_plan(struct sandbox *b, struct err *e)
 	return volumes_prepare(s, &b->slot, rootless, p, b->volumes, e);
 }
 
-/* stdin, stdout and stderr of the command: pipes whose ends on our side never block. */
-static int make_pipes(struct sandbox *b, int ret_theirs[3], struct err *e)
-{
-	for (int i = 0; i < 3; i++) {
-		int p[2], ours = i == 0 ? 1 : 0;
-
-		if (pipe2(p, O_CLOEXEC) < 0)
-			return err_set(e, errno, "make a pipe");
-		ret_theirs[i] = p[!ours];
-		b->pipes[i] = p[ours];
-		if (fcntl(p[ours], F_SETFL, O_NONBLOCK) < 0)
-			return err_set(e, errno, "make a pipe non-blocking");
-	}
-	return 0;
-}
-
 static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
 {
 	const struct timeval limit = {.tv_sec = CREATE_LIMIT_S};
@@ -197,22 +181,14 @@ static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
 
 static int start_init(struct sandbox *b, struct err *e)
 {
-	int theirs[3] = {-1, -1, -1};
 	_cleanup_close_ int control = -1;
 	struct launch l = {
 		.keep = b->slot.lock, .cgroup = b->cgroup.dir, .rootless = b->places->rootless};
-	int r = make_pipes(b, theirs, e);
 
-	if (r == 0)
-		r = make_control(b, &control, e);
-	if (r == 0) {
-		memcpy(l.stdio, theirs, sizeof theirs);
-		l.control = control;
-		r = launch(&l, &b->pid, &b->pidfd, e);
-	}
-	for (int i = 0; i < 3; i++)
-		fd_close(&theirs[i]);
-	return r;
+	if (make_control(b, &control, e) < 0)
+		return -1;
+	l.control = control;
+	return launch(&l, &b->pid, &b->pidfd, e);
 }
 
 static int send_to_init(struct sandbox *b, enum frame_type type, const void *payload, size_t size,
@@ -350,36 +326,51 @@ static int create(struct sandbox *b, struct err *e)
 		return err_stage(e, "plan");
 	if (start_init(b, e) < 0)
 		return err_stage(e, "namespaces");
-	if (send_plan(b, e) < 0 || send_cgroups(b, e) < 0 || give_ids(b, e) < 0)
+	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0)
 		return -1;
 	return 0;
 }
 
-/* Files and the command are sent ahead, while the sandbox is still being made. When init has given up
- * meanwhile, its report is waiting and says why. */
-static int order_start(struct sandbox *b, struct err *e)
+static int expect_places(struct sandbox *b, struct err *e)
 {
-	struct err sending = {0};
-	bool sent =
-		feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
-
 	b->places_count = ARRAY_SIZE(b->places_fd);
 	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0) {
 		b->places_count = 0;
 		return -1;
 	}
-	if (!sent && (sending.errnum == EPIPE || sending.errnum == ECONNRESET) &&
-	    expect(b, FRAME_STARTED, NULL, NULL, e) < 0)
+	if (b->places_count == b->plan->tmpfs_count + b->places->rootless)
+		return 0;
+	err_set(e, 0, "init reported %zu writable places", b->places_count);
+	return err_stage(e, "init");
+}
+
+static int expect_start(struct sandbox *b, struct err *e)
+{
+	size_t count = ARRAY_SIZE(b->pipes);
+
+	if (expect(b, FRAME_STARTED, b->pipes, &count, e) < 0)
 		return -1;
-	if (!sent) {
-		*e = sending;
-		return err_stage(e, "files");
-	}
-	if (b->places_count != b->plan->tmpfs_count + b->places->rootless) {
-		err_set(e, 0, "init reported %zu writable places", b->places_count);
-		return err_stage(e, "init");
-	}
-	return 0;
+	if (count == ARRAY_SIZE(b->pipes))
+		return 0;
+	err_set(e, 0, "init passed %zu streams", count);
+	return err_stage(e, "init");
+}
+
+/* Files and the command are sent ahead, while the sandbox is still being made. When init has given up
+ * meanwhile, its report is waiting and says why; our own failure to send is then only its echo. */
+static int start_command(struct sandbox *b, struct err *e)
+{
+	struct err sending = {0};
+	bool sent =
+		feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
+	bool broken = sending.errnum == EPIPE || sending.errnum == ECONNRESET;
+
+	if (expect_places(b, e) < 0)
+		return -1;
+	if (sent || broken)
+		return expect_start(b, e);
+	*e = sending;
+	return err_stage(e, "files");
 }
 
 static void watch(struct sandbox *b)
@@ -396,7 +387,7 @@ static void watch(struct sandbox *b)
 	w->places = b->places_fd;
 	w->place_count = b->plan->tmpfs_count;
 	w->evidence = &b->evidence;
-	w->begun_us = now_us();
+	w->started_us = w->last_output_us = now_us();
 	w->stdin_source = b->io->stdin_data ? -1 : b->io->stdin_fd;
 	w->stdin_data = b->io->stdin_size ? b->io->stdin_data : NULL;
 	w->stdin_size = b->io->stdin_size;
@@ -446,7 +437,7 @@ static void count(struct sandbox *b)
 	r->pids_peak = c.pids_peak;
 	r->limits_hit =
 		b->watch.limits_hit | (c.memory_hit ? HIT_MEMORY : 0) | (c.pids_hit ? HIT_PIDS : 0);
-	if (b->watch.started_us)
+	if (b->watch.ended_us)
 		r->wall_ms = (double)(b->watch.ended_us - b->watch.started_us) / 1000;
 }
 
@@ -547,16 +538,6 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	snprintf(r->message, sizeof r->message, "%s", e->text);
 }
 
-/* The command itself could not be started: init said so. */
-static void start_failed(struct sandbox *b)
-{
-	struct err e = {0};
-
-	err_set(&e, (int)b->watch.failed.errnum, "%s", b->watch.failed.what);
-	err_stage(&e, b->watch.failed.stage);
-	creation_failed(b, &e);
-}
-
 static void say_what_happened(struct sandbox *b)
 {
 	struct result *r = b->result;
@@ -625,7 +606,7 @@ static void finish(struct sandbox *b, bool made)
 	if (b->result->out.bytes > b->result->out.kept ||
 	    b->result->err.bytes > b->result->err.kept)
 		b->result->limits_hit |= HIT_OUTPUT;
-	if (made && b->watch.started_us && !b->evidence.create_failed)
+	if (made)
 		export_artifacts(b);
 	b->evidence.cpu_limited = b->spec->cpu_time_us != SPEC_UNLIMITED;
 	judge(&b->evidence, b->result);
@@ -661,13 +642,11 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 		free(b);
 		return -1;
 	}
-	if (create(b, e) < 0 || order_start(b, e) < 0) {
+	if (create(b, e) < 0 || start_command(b, e) < 0) {
 		creation_failed(b, e);
 	} else {
 		made = true;
 		watch(b);
-		if (b->evidence.create_failed)
-			start_failed(b);
 	}
 	finish(b, made);
 	destroy(b);

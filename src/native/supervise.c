@@ -12,8 +12,6 @@
 /* How often full disks are looked for (SECURITY-BASIS 4.2), and CPU time at the least. */
 #define DISK_INTERVAL_US    250000
 #define CPU_INTERVAL_MIN_US 5000
-/* From the order to execute to its success: only a file system that hangs takes longer. */
-#define START_LIMIT_US 10000000
 
 enum slot_of_poll {
 	POLL_CONTROL,
@@ -38,8 +36,7 @@ static void decide(struct supervision *s, enum reason verdict)
 
 static bool is_over(const struct supervision *s)
 {
-	return s->evidence->has_verdict || s->evidence->main_ended || s->evidence->create_failed ||
-	       s->protocol_error;
+	return s->evidence->has_verdict || s->evidence->main_ended || s->protocol_error;
 }
 
 static void command_exited(struct supervision *s, const struct exited_record *r)
@@ -57,26 +54,11 @@ static int take_frame(struct supervision *s, const struct frame *f, const unsign
 {
 	struct exited_record exited;
 
-	switch (f->type) {
-	case FRAME_STARTED:
-		if (s->started_us)
-			return -EPROTO;
-		s->started_us = s->last_output_us = now_us();
-		return 0;
-	case FRAME_FAILED:
-		if (s->started_us || failed_record_decode(payload, f->size, &s->failed) < 0)
-			return -EPROTO;
-		s->evidence->create_failed = true;
-		return 0;
-	case FRAME_EXITED:
-		if (!s->started_us || s->evidence->main_ended ||
-		    exited_record_decode(payload, f->size, &exited) < 0)
-			return -EPROTO;
-		command_exited(s, &exited);
-		return 0;
-	default:
+	if (f->type != FRAME_EXITED || s->evidence->main_ended ||
+	    exited_record_decode(payload, f->size, &exited) < 0)
 		return -EPROTO;
-	}
+	command_exited(s, &exited);
+	return 0;
 }
 
 /* Returns false at the end of the stream. */
@@ -194,24 +176,12 @@ static void check_cpu_time(struct supervision *s, uint64_t now)
 	s->next_cpu_us = now + (left > CPU_INTERVAL_MIN_US ? left : CPU_INTERVAL_MIN_US);
 }
 
-static void start_took_too_long(struct supervision *s)
-{
-	s->evidence->create_failed = true;
-	s->failed = (struct failed_record){
-		.errnum = ETIMEDOUT, .stage = "exec", .what = "start the command"};
-}
-
 /* Apply every clock that has run out; returns when the next one does. */
 static uint64_t check_clocks(struct supervision *s)
 {
 	const struct spec *spec = s->spec;
 	uint64_t now = now_us(), wall, idle;
 
-	if (!s->started_us) {
-		if (now >= s->begun_us + START_LIMIT_US)
-			start_took_too_long(s);
-		return s->begun_us + START_LIMIT_US;
-	}
 	wall = after(s->started_us, spec->timeout_us);
 	idle = after(s->last_output_us, spec->idle_timeout_us);
 	if (spec->cpu_time_us != SPEC_UNLIMITED && now >= s->next_cpu_us)

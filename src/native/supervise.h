@@ -26,13 +26,12 @@ struct supervision {
 	struct stream out, err;
 	const int *places; /* writable tmpfs mounts, for the disk and inode limits */
 	size_t place_count;
-	uint64_t begun_us; /* when the command was ordered to start */
 	/* what was found out */
 	struct evidence *evidence;
-	struct failed_record failed; /* valid when evidence->create_failed */
 	unsigned limits_hit;
-	uint64_t started_us, ended_us; /* of the command; 0: never */
-	bool survivors;                /* processes were left when the command ended */
+	uint64_t started_us; /* when init reported the start of the command; set by the caller */
+	uint64_t ended_us;   /* when it was over; 0: it never ran */
+	bool survivors;      /* processes were left when the command ended */
 	bool protocol_error;
 	/* working state */
 	struct frame_reader reader;
@@ -44,7 +43,7 @@ struct supervision {
 	uint64_t last_output_us, next_cpu_us, next_disk_us;
 };
 
-/* Returns when the command has ended, could not be started, or has to be killed; evidence says which. */
+/* Returns when the command has ended or has to be killed; evidence says which. */
 void supervise(struct supervision *s);
 
 /* Sample the writable places once: full ones are noted in limits_hit. Best effort by nature. */

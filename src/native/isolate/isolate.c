@@ -21,14 +21,14 @@ static const struct step {
 	{"limits", isolate_victim, NULL},
 	{"net", isolate_network_begin, "net"}, /* slow, so first; goes on beside what follows */
 	{"namespaces", isolate_namespaces, NULL},
-	{"cgroup", isolate_cgroup, NULL}, /* before any page is charged */
 	{"volume", isolate_volumes_open,
 	 NULL}, /* rootless: while we may read what the caller may */
 	{"userns", isolate_userns_receive, NULL}, /* rootless: from here on we are root inside */
 	{"hostname", isolate_hostname, "uts"},
 	{"rootfs", isolate_rootfs, NULL},
-	{"dev", isolate_dev, NULL},   /* real root: device nodes of our own */
-	{"proc", isolate_proc, NULL}, /* rootless: needs the host's still in place */
+	{"dev", isolate_dev, NULL},       /* real root: device nodes of our own */
+	{"proc", isolate_proc, NULL},     /* rootless: needs the host's still in place */
+	{"cgroup", isolate_cgroup, NULL}, /* before anything the code can fill */
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
