@@ -103,6 +103,9 @@ static void plan_rlimits(struct plan *p, const struct spec *s)
 	p->rlimit[RLIMIT_NOFILE] = OPEN_FILES;
 	p->rlimit[RLIMIT_FSIZE] = largest;
 	p->rlimit[RLIMIT_SIGPENDING] = 256;
+	/* Behind our own clock, and per process: soft, then hard a second later. */
+	if (s->cpu_time_us != SPEC_UNLIMITED)
+		p->rlimit[RLIMIT_CPU] = s->cpu_time_us / 1000000 + 3;
 	/* Above the pids cgroup's limit, so that the one with a counter is met first. */
 	p->rlimit[RLIMIT_NPROC] = s->pids_limit + 8;
 }

@@ -3,8 +3,10 @@
 #include "unit.h"
 
 /* cmocka has a macro of this name, the command line a function. */
+#pragma push_macro("fail")
 #undef fail
 #include "cli/cli.h"
+#pragma pop_macro("fail")
 
 struct scene {
 	char path[256];
