@@ -49,7 +49,10 @@ int verb_reference(const struct verb *verb, int argc, char **argv);
 void print_usage(FILE *out);
 void print_verb_help(FILE *out, const struct verb *verb);
 
-/* scope.c: for an ordinary user outside a delegated cgroup, start again inside one. Returns when there
+/* scope.c: set XDG_RUNTIME_DIR where su and cron leave it out. */
+void scope_find_runtime_dir(void);
+
+/* For an ordinary user outside a delegated cgroup, start again inside one. Returns when there
  * is nothing to do or nothing to ask. */
 void scope_enter(const struct places *places, int argc, char **argv);
 

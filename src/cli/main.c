@@ -45,6 +45,7 @@ int main(int argc, char **argv)
 
 	fill_standard_descriptors();
 	signal(SIGPIPE, SIG_IGN);
+	scope_find_runtime_dir();
 	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
 		name = "help";
 	if (strcmp(name, "--version") == 0)

@@ -10,12 +10,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "native/cgroup.h"
 
-#define MARK "CLOCHE_IN_SCOPE" /* set for the second start: ask only once */
+/* Where a login would have set it. */
+void scope_find_runtime_dir(void)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof path, "/run/user/%u", geteuid());
+	if (geteuid() != 0 && !getenv("XDG_RUNTIME_DIR") && stat(path, &st) == 0 &&
+	    S_ISDIR(st.st_mode) && st.st_uid == geteuid())
+		setenv("XDG_RUNTIME_DIR", path, 0);
+}
 
 void scope_enter(const struct places *places, int argc, char **argv)
 {
@@ -27,11 +38,11 @@ void scope_enter(const struct places *places, int argc, char **argv)
 	char **list;
 	size_t n = 0;
 
-	if (!places->rootless || getenv(MARK) || !runtime)
+	if (!places->rootless || getenv(CGROUP_SCOPE_MARK) || !runtime)
 		return;
 	cgroup_host_find(places, &host);
 	snprintf(bus, sizeof bus, "%s/systemd/private", runtime);
-	if (host.version != CGROUP_NONE || !host.may_be_delegated || access(bus, F_OK) < 0)
+	if (!host.may_be_delegated || access(bus, F_OK) < 0)
 		return;
 	list = calloc(ARRAY_SIZE(ask) + (size_t)argc + 2, sizeof *list);
 	if (!list)
@@ -43,9 +54,9 @@ void scope_enter(const struct places *places, int argc, char **argv)
 		return;
 	for (int i = 1; i < argc; i++)
 		list[n++] = argv[i];
-	setenv(MARK, "1", 1);
+	setenv(CGROUP_SCOPE_MARK, "1", 1);
 	execvp(list[0], list);
 	/* No systemd-run: go on, and say what is missing where the limits are made. */
-	unsetenv(MARK);
+	unsetenv(CGROUP_SCOPE_MARK);
 	free(list);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -57,9 +58,54 @@ static void find_delegated(struct cgroup_host *h, const char *mount)
 		h->unified[0] = '\0';
 }
 
+static bool has_controllers(const struct cgroup_host *h)
+{
+	static const char *const needed[] = {"memory", "pids", "cpu"};
+	char path[sizeof h->unified + 32], text[256];
+
+	snprintf(path, sizeof path, "%s/cgroup.controllers", h->unified);
+	if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+		if (!strstr(text, needed[i]))
+			return false;
+	return true;
+}
+
+/* A cgroup below the user's manager belongs to the user whether or not systemd gave it away: then it
+ * is systemd's to change, unless it says otherwise (newer managers do, by this attribute) or we asked
+ * for it ourselves. */
+static bool is_given_away(const struct cgroup_host *h)
+{
+	char manager[64], value[4];
+
+	snprintf(manager, sizeof manager, "/user@%u.service/", geteuid());
+	return getenv(CGROUP_SCOPE_MARK) || !strstr(h->unified, manager) ||
+	       (getxattr(h->unified, "user.delegate", value, sizeof value) == 1 && value[0] == '1');
+}
+
+static void say_how_to_get_a_scope(struct cgroup_host *h)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	char path[512];
+
+	snprintf(path, sizeof path, "%s/systemd/private", runtime ? runtime : "");
+	if (runtime && access(path, F_OK) == 0)
+		snprintf(h->why_not, sizeof h->why_not,
+			 "this login's cgroup is not delegated to you: run it as "
+			 "`systemd-run --user --scope -p Delegate=yes cloche ...`");
+	else
+		snprintf(
+			h->why_not, sizeof h->why_not,
+			"this login's cgroup is not delegated to you, and no systemd manager runs for "
+			"you that could: as root, `loginctl enable-linger %u`, and set XDG_RUNTIME_DIR",
+			geteuid());
+}
+
 static void find_rootless(struct cgroup_host *h)
 {
 	char path[sizeof h->unified + 32];
+	bool writable;
 
 	if (!is_cgroup2(MOUNT)) {
 		snprintf(
@@ -70,15 +116,20 @@ static void find_rootless(struct cgroup_host *h)
 	}
 	find_delegated(h, MOUNT);
 	snprintf(path, sizeof path, "%s/cgroup.subtree_control", h->unified);
-	if (h->unified[0] && access(h->unified, W_OK) == 0 && access(path, W_OK) == 0) {
+	writable = h->unified[0] && access(h->unified, W_OK) == 0 && access(path, W_OK) == 0;
+	h->may_be_delegated = !writable || !is_given_away(h);
+	if (writable && (!h->may_be_delegated || has_controllers(h))) {
 		h->version = CGROUP_V2;
+		if (!has_controllers(h))
+			snprintf(
+				h->why_not, sizeof h->why_not,
+				"not every controller is delegated to you: as root, put [Service] "
+				"Delegate=cpu memory pids into "
+				"/etc/systemd/system/user@.service.d/delegate.conf and log in again");
 		return;
 	}
 	h->unified[0] = '\0';
-	h->may_be_delegated = true;
-	snprintf(h->why_not, sizeof h->why_not,
-		 "this login's cgroup is not delegated to you: run it as "
-		 "`systemd-run --user --scope -p Delegate=yes cloche ...`");
+	say_how_to_get_a_scope(h);
 }
 
 void cgroup_host_find(const struct places *places, struct cgroup_host *h)
@@ -285,6 +336,8 @@ static int enable_controllers(const struct cgroup_host *h, struct err *e)
 
 		snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
 		r = fd_write_file(AT_FDCWD, file, wanted[i]);
+		if (r < 0 && h->why_not[0])
+			return err_set(e, -r, "the %s controller: %s", wanted[i] + 1, h->why_not);
 		if (r < 0)
 			return err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1,
 				       file);

@@ -15,6 +15,9 @@
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
+/* Set in the environment of a command that was started again in a scope asked for. */
+#define CGROUP_SCOPE_MARK "CLOCHE_IN_SCOPE"
+
 enum cgroup_version { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
 enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER, CONTROLLER_COUNT };
 
@@ -23,8 +26,8 @@ struct cgroup_host {
 	enum cgroup_version version;
 	char unified[512];             /* parent of our v2 cgroups; "" if no v2 tree is usable */
 	char v1[CONTROLLER_COUNT][64]; /* parents on v1; "" where the controller is missing */
-	bool may_be_delegated;         /* rootless on v2: the user's systemd could give a scope */
-	char why_not[256];             /* when something is missing: cause and remedy */
+	bool may_be_delegated;         /* rootless on v2: better to ask systemd for a scope first */
+	char why_not[320];             /* when something is missing: cause and remedy */
 };
 
 struct cgroup {
