@@ -259,6 +259,7 @@ def test_PR_10_uninterruptible_control():
     state = Path(f"/proc/{p.pid}/stat").read_text().rpartition(")")[2].split()[0]
     for child in arena.descend(p.pid):
         os.kill(child, signal.SIGKILL)
+    p.kill()
     p.wait(5)
     p.stdout.close()
     assert state == "D"

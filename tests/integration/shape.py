@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cloche
 
-SLOW = 12 if os.environ.get("CLOCHE_VM") else 1  # an emulated processor
+SLOW = 6 if os.environ.get("CLOCHE_VM") else 1  # an emulated processor
 TIGHT = ["--memory", "128m", "--cpus", "0.5"]
 
 NUMBER = (int, float)

@@ -281,7 +281,7 @@ try:
         n += os.write(f, bytes(1 << 20))
 except OSError as e:
     print(errno.errorcode[e.errno], n >> 20)
-time.sleep({0.6 * SLOW})
+time.sleep({0.6 if SLOW == 1 else 1.5})
 os.unlink("{place}/file")
 """
     r = py(code, "--memory", "512m", *FAST)
@@ -298,7 +298,7 @@ try:
         open(f"/data/{{i}}", "w").close()
 except OSError as e:
     print(errno.errorcode[e.errno], i)
-time.sleep({0.6 * SLOW})
+time.sleep({0.6 if SLOW == 1 else 1.5})
 """
     r = py(code, "--tmpfs", "/data:size=1m,inodes=50", *FAST)
     shape.exited(r, 0)
@@ -431,7 +431,7 @@ def test_init_killed_from_outside(must_work, no_leftovers):
 
 def test_init_stopped_from_outside_does_not_stop_the_clock(must_work, no_leftovers):
     must_work("root")
-    p = cloche.start(["run", "--json", "--timeout", f"{SLOW}s", "sleep", "300"])
+    p = cloche.start(["run", "--json", "--timeout", f"{1 if SLOW == 1 else 3}s", "sleep", "300"])
     shape.wait_for_process(p.pid, "sleep")
     os.kill(shape.children(p.pid)[0][0], signal.SIGSTOP)
     shape.check_reason(shape.finish(p), "timeout")

@@ -75,7 +75,7 @@ static void test_whole_space(void **state)
 			for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 				if (rows[i].type == type && rows[i].from & from)
 					row = &rows[i];
-			for (unsigned stream = 0; stream < 256; stream++) {
+			for (unsigned stream = 0; stream < 256; stream += stream < 4 ? 1 : 63) {
 				const uint32_t sizes[] = {0, 1, 4, 16, 20, 26, 220, 65536, row ? row->min : 2, row ? row->max : 3,
 							  row ? row->min - 1 : 5, row ? row->max + 1 : 6, UINT32_MAX};
 

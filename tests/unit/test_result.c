@@ -364,8 +364,10 @@ static void test_utf8_prefix(void **state)
 /* All code points, encoded by hand: valid ones pass whole, surrogates never do. */
 static void test_utf8_every_code_point(void **state)
 {
+	unsigned step = getenv("CLOCHE_UNDER_VALGRIND") ? 97 : 1;
+
 	(void)state;
-	for (unsigned c = 0x80; c < 0x110000; c++) {
+	for (unsigned c = 0x80; c < 0x110000; c += step) {
 		char t[4];
 		int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
 		bool surrogate = c >= 0xd800 && c < 0xe000;

@@ -189,7 +189,7 @@ static void test_refused(void **state)
 	refused("etc.yaml", "policy:\n  memory: x\n", "memory");
 	refused("etc.yaml", "policy:\n  volume_roots: /srv\n", "volume_roots");
 	refused("etc.yaml", "[]\n", "mapping");
-	refused("etc.yaml", "defaults:\n  memory: 1g\n  memory: 2g\n", "memory");
+	refused("etc.yaml", "defaults:\n  memory: 1g\n  memory: 2g\n", "the same key twice");
 	refused("user.yaml", "policy:\n  memory: 1g\n", "policy");
 	refused("user.yaml", "uid_range: 1:2\n", "uid_range");
 }
