@@ -318,10 +318,30 @@ def test_socket(policy, programs, profile):
         assert got == {1: ALLOW, 2: ERRNO | 95, 10: ERRNO | 95}.get(family, EAFNOSUPPORT)
 
 
+@pytest.mark.parametrize("profile", ["default", "no-locks", "dev"])
+def test_no_file_becomes_setuid(programs, policy, profile):
+    """On a writable volume a set-user-id file would run as the caller, outside."""
+    O_CREAT, O_TMPFILE = 0o100, 0o20200000
+    for bits in (0o4000, 0o2000, 0o6000):
+        for mode in (bits, bits | 0o755, bits | 0o1777, bits | 0o755 | 1 << 32, bits | 1 << 20):
+            makers = [("chmod", 0, mode), ("fchmod", 0, mode), ("fchmodat", 0, 0, mode), ("fchmodat2", 0, 0, mode),
+                      ("mkdir", 0, mode), ("mkdirat", 0, 0, mode), ("creat", 0, mode),
+                      ("mknod", 0, 0o100000 | mode), ("mknodat", 0, 0, 0o10000 | mode)]
+            for flags in (O_CREAT, O_CREAT | 1, O_TMPFILE | 2, O_CREAT | O_TMPFILE):
+                makers += [("open", 0, flags, mode), ("openat", 0, 0, flags, mode)]
+            for call in makers:
+                assert asked(programs, policy, profile, *call) == EPERM, call
+            assert asked(programs, policy, profile, "open", 0, 0o2, mode) == ALLOW  # no file made: not a mode
+            assert asked(programs, policy, profile, "openat", 0, 0, 0o200000, mode) == ALLOW  # O_DIRECTORY
+    for call in (("chmod", 0, 0o1777), ("open", 0, O_CREAT, 0o666), ("openat", 0, 0, O_TMPFILE | 2, 0o600),
+                 ("mkdirat", 0, 0, 0o1777)):
+        assert asked(programs, policy, profile, *call) == ALLOW, call
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_mknod(policy, programs, profile):
     """The kernel's umode_t has 16 bits: what lies above must not hide a device."""
-    modes = itertools.product(range(16), (0, 0o644, 0o7777), (0, 1 << 16, 1 << 40))
+    modes = itertools.product(range(16), (0, 0o644, 0o1777), (0, 1 << 16, 1 << 40))
     for kind, mode, above in modes:
         expected = ALLOW if kind in (0, 1, 8, 12) else EPERM
         bits = kind << 12 | mode | above
