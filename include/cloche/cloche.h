@@ -13,7 +13,8 @@
  *
  * Every call is synchronous and independent of the others; several threads may run sandboxes at the
  * same time. The library prints nothing, installs no signal handler, changes no working directory and
- * leaves no child for the program to wait for. Functions that can fail return 0 or a pointer for
+ * leaves no child behind. While it runs a sandbox it has children, so the program's SIGCHLD handler may
+ * be called; SIGCHLD must not be ignored, and no other thread may wait for all children. Functions that can fail return 0 or a pointer for
  * success, -1 or NULL for failure with *e filled; e may be NULL.
  *
  * Limits and their defaults are those of the command line (cloche run --help). What a sandbox is made

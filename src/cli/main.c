@@ -45,6 +45,7 @@ int main(int argc, char **argv)
 
 	fill_standard_descriptors();
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); /* our own children are waited for */
 	scope_find_runtime_dir();
 	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
 		name = "help";

@@ -73,7 +73,7 @@ static int read_file(const char *file, json_t **ret, struct err *e)
 	_cleanup_close_ int fd = -1;
 	char helper[PATH_MAX];
 	size_t size = 0;
-	int status, r;
+	int status = -1, r;
 	pid_t pid;
 
 	*ret = NULL;
@@ -85,6 +85,7 @@ static int read_file(const char *file, json_t **ret, struct err *e)
 	    start_helper(helper, file, &fd, &pid, e) < 0)
 		return -1;
 	r = fd_slurp(fd, MAX_CONFIG_BYTES, &text, &size);
+	fd_close(&fd); /* a helper that has more to say must not wait for us */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (r < 0)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -65,11 +66,20 @@ int guest_as_user(uint32_t uid, uint32_t gid)
 		       : 0;
 }
 
+void guest_protect(void)
+{
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}
+
 int guest_as_root(void)
 {
-	return syscall(SYS_setresuid, -1, 0, -1) < 0 || syscall(SYS_setresgid, -1, 0, -1) < 0
-		       ? -errno
-		       : 0;
+	int r = syscall(SYS_setresuid, -1, 0, -1) < 0 || syscall(SYS_setresgid, -1, 0, -1) < 0
+			? -errno
+			: 0;
+
+	guest_protect();
+	return r;
 }
 
 static void send_or_die(struct guest *g, enum frame_type type, unsigned stream, const void *payload,

@@ -49,6 +49,9 @@ int guest_start(struct guest *g, const struct exec_record *exec, char *strings, 
 int guest_as_user(uint32_t uid, uint32_t gid);
 int guest_as_root(void);
 
+/* Undumpable, and tied to the life of the supervisor: every change of credentials undoes both. */
+void guest_protect(void);
+
 /* put.c: create one file, folder or link as the sandbox user; content is read from the stream. */
 int guest_put(struct guest *g, const unsigned char *payload, uint32_t size);
 

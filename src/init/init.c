@@ -14,14 +14,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +97,10 @@ int main(void)
 	/* Signals are read, never handled: there is no handler to race with. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
+	/* What a process inherits beside descriptors: none of it is the caller's to give. */
+	umask(022);
+	personality(0);
+	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
 	/* What the caller ignored must not reach the command as ignored. */
 	for (int i = 1; i < 65; i++)
 		signal(i, SIG_DFL);

@@ -88,7 +88,7 @@ static int send_header(int fd, const unsigned char *header, const int *fds, size
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * MAX_FDS)];
 		struct cmsghdr align;
-	} control;
+	} control = {{0}};
 	struct iovec io = {(void *)(uintptr_t)header, FRAME_HEADER_SIZE};
 	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
 	struct cmsghdr *c;

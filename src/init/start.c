@@ -98,6 +98,7 @@ static int child(void *argument)
 		return child_failed(s, "session", "new session");
 	if (become_user(s))
 		return child_failed(s, "user", "become the sandbox user");
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* this is still init's memory */
 	if (chdir(s->workdir) < 0)
 		return child_failed(s, "cwd", s->workdir);
 	if (!s->g->keep_descriptors && syscall(SYS_close_range, 3, ~0u, 0) < 0)
@@ -192,6 +193,7 @@ int guest_start(struct guest *g, const struct exec_record *exec, char *strings, 
 		r = pid < 0 ? -errno : -s.errnum;
 		*ret_what = pid < 0 ? "fork" : s.what;
 		*ret_stage = pid < 0 ? "fork" : s.stage;
+		guest_protect();
 	}
 	close_all(s.stdio); /* or the pipes would never end */
 	free(s.argv);

@@ -20,8 +20,8 @@ struct launch {
 	bool rootless; /* born in a user namespace of its own */
 };
 
-/* 0, *ret_pid and *ret_pidfd; the process has executed init by then. The child sends no signal to the
- * caller when it ends and is waited for by launch_wait(). */
+/* 0, *ret_pid and *ret_pidfd; the process has executed init by then. It is a child of the caller like
+ * any other: SIGCHLD is sent when it ends, and launch_wait() waits for it. */
 int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e) must_check;
 
 /* How the process ended; blocks until it has. 0 or -errno. */

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -245,6 +246,7 @@ static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_
 		return err_stage(e, failed.stage);
 	}
 	if (r < 0 || f.type != type) {
+		b->evidence.init_vanished = true;
 		err_set(e, r == -EPIPE || r == 0 ? 0 : -r, "init ended while the sandbox was made");
 		return err_stage(e, "init");
 	}
@@ -421,7 +423,11 @@ static int end_all(struct sandbox *b, bool ending_by_itself, struct err *e)
 		return err_set(e, 0, "sandbox %s did not die within %d s of its kill",
 			       b->result->sandbox, DEATH_LIMIT_MS / 1000);
 	n = launch_wait(b->pidfd, &b->evidence.init_signaled, &b->evidence.init_status);
-	b->evidence.init_ended = n == 0;
+	b->evidence.init_ended = true;
+	if (n < 0) { /* someone else waited for it: it is dead, but how is not known */
+		b->evidence.init_signaled = true;
+		b->evidence.init_status = SIGKILL;
+	}
 	fd_close(&b->pidfd);
 	return 0;
 }
@@ -602,8 +608,8 @@ static void finish(struct sandbox *b, bool made)
 		count(b);
 	if (b->pidfd >= 0 && end_all(b, settled, &e) < 0 && !b->evidence.create_failed)
 		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
-	stream_finish(&b->watch.out);
-	stream_finish(&b->watch.err);
+	stream_drain(&b->watch.out);
+	stream_drain(&b->watch.err);
 	if (b->cgroup.host && !settled)
 		count(b);
 	if (b->result->out.bytes > b->result->out.kept ||
@@ -613,15 +619,64 @@ static void finish(struct sandbox *b, bool made)
 		export_artifacts(b);
 	b->evidence.cpu_limited = b->spec->cpu_time_us != SPEC_UNLIMITED;
 	judge(&b->evidence, b->result);
+	if (b->result->reason == REASON_OOM)
+		b->result->stage[0] = b->result->message[0] = '\0';
 	say_what_happened(b);
 	say_enforced(b, made);
+}
+
+/* Writing to a command that has gone away must not end the program that links this library. */
+struct pipe_signal {
+	sigset_t before;
+	bool was_pending;
+};
+
+static void pipe_signal_block(struct pipe_signal *p)
+{
+	sigset_t pipe, pending;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigpending(&pending);
+	p->was_pending = sigismember(&pending, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, &p->before);
+}
+
+static void pipe_signal_restore(const struct pipe_signal *p)
+{
+	const struct timespec now = {0};
+	sigset_t pipe;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	if (!p->was_pending)
+		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &p->before, NULL);
+}
+
+static void run_sandbox(struct sandbox *b, const struct native_io *io, struct err *e)
+{
+	bool made = false;
+
+	if (create(b, e) < 0 || start_command(b, e) < 0) {
+		creation_failed(b, e);
+	} else {
+		made = true;
+		watch(b);
+	}
+	finish(b, made);
+	destroy(b);
+	/* The reader of our output may take its time: nothing of the sandbox is held for it. */
+	stream_flush(&b->watch.out, io->cancel_fd);
+	stream_flush(&b->watch.err, io->cancel_fd);
 }
 
 int native_run(const struct places *places, const struct spec *s, const struct native_io *io,
 	       struct result *r, struct err *e)
 {
 	struct sandbox *b = calloc(1, sizeof *b);
-	bool made = false;
+	struct pipe_signal pipe_signal;
 
 	*r = (struct result){.cpu_us = RESULT_UNKNOWN,
 			     .memory_peak_bytes = RESULT_UNKNOWN,
@@ -645,14 +700,9 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 		free(b);
 		return -1;
 	}
-	if (create(b, e) < 0 || start_command(b, e) < 0) {
-		creation_failed(b, e);
-	} else {
-		made = true;
-		watch(b);
-	}
-	finish(b, made);
-	destroy(b);
+	pipe_signal_block(&pipe_signal);
+	run_sandbox(b, io, e);
+	pipe_signal_restore(&pipe_signal);
 	free(b);
 	return 0;
 }

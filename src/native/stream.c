@@ -180,25 +180,25 @@ void stream_flush_some(struct stream *s)
 	compact(s);
 }
 
-/* Wait until the sink takes more, then give it some. */
-static void flush_blocking(struct stream *s, bool last)
-{
-	struct pollfd p = {.fd = s->sink, .events = POLLOUT};
-	size_t n = backlog(s);
-
-	if (poll(&p, 1, -1) < 0 && errno != EINTR)
-		s->sink_gone = true;
-	write_to_sink(s, n > SINK_CHUNK ? SINK_CHUNK : n, last && n <= SINK_CHUNK);
-}
-
-void stream_finish(struct stream *s)
+void stream_drain(struct stream *s)
 {
 	while (s->source >= 0 && stream_read(s) > 0)
-		while (s->sink >= 0 && s->cap == UINT64_MAX && !s->sink_gone &&
-		       backlog(s) >= SINK_CHUNK)
-			flush_blocking(s, false);
+		;
 	stream_close(s);
+}
+
+void stream_flush(struct stream *s, int cancel_fd)
+{
 	s->stuck_at = SIZE_MAX;
-	while (stream_wants_room(s))
-		flush_blocking(s, true);
+	while (stream_wants_room(s)) {
+		struct pollfd p[] = {{s->sink, POLLOUT, 0}, {cancel_fd, POLLIN, 0}};
+		size_t n = backlog(s);
+
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (p[1].revents || p[0].revents & (POLLERR | POLLNVAL))
+			return;
+		if (p[0].revents)
+			write_to_sink(s, n > SINK_CHUNK ? SINK_CHUNK : n, n <= SINK_CHUNK);
+	}
 }

@@ -39,8 +39,11 @@ ssize_t stream_read(struct stream *s);
 /* Write a little to the sink; call when it is writable. */
 void stream_flush_some(struct stream *s);
 
-/* Read to the end; the writers are dead. Then pass on all that is left, blocking. */
-void stream_finish(struct stream *s);
+/* Read to the end: the writers are dead, so what is left is at most a pipe's content. */
+void stream_drain(struct stream *s);
+
+/* Pass on all that is left, however long the reader takes, until cancel_fd (-1: none) is readable. */
+void stream_flush(struct stream *s, int cancel_fd);
 void stream_close(struct stream *s);
 
 /* Make text safe to show: C0 controls but \n and \t, DEL, C1 controls and bytes that are no UTF-8 come

@@ -24,7 +24,8 @@ struct evidence {
 	bool main_signaled;
 	int main_status; /* exit code or signal number */
 	bool main_core;
-	bool init_ended; /* how init itself ended; without main_ended only */
+	bool init_vanished; /* it ended without having said why, before the command started */
+	bool init_ended;    /* how init itself ended; without main_ended only */
 	bool init_signaled;
 	int init_status;
 	uint64_t oom_kills; /* the counter's increase; 0 when it cannot be read */

@@ -271,8 +271,20 @@ static bool mount_exists(const struct spec *s, const char *path)
 	return false;
 }
 
+static bool is_below(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	return strncmp(path, folder, n) == 0 && path[n] == '/';
+}
+
 static int check_mounts(const struct spec *s, struct err *e)
 {
+	for (size_t i = 0; i < s->tmpfs_count; i++)
+		for (size_t j = 0; j < s->volume_count; j++)
+			if (is_below(s->tmpfs[i].path, s->volumes[j].box))
+				return err_set(e, 0, "--tmpfs %s: is below the volume %s",
+					       s->tmpfs[i].path, s->volumes[j].box);
 	for (size_t i = 0; i < s->volume_count; i++)
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(s->volumes[i].box, s->volumes[j].box) == 0)
@@ -307,6 +319,14 @@ static void parents_first(struct spec *s)
 
 			s->tmpfs[j] = s->tmpfs[j - 1];
 			s->tmpfs[j - 1] = t;
+		}
+	for (size_t i = 1; i < s->volume_count; i++)
+		for (size_t j = i;
+		     j > 0 && strlen(s->volumes[j].box) < strlen(s->volumes[j - 1].box); j--) {
+			struct spec_volume v = s->volumes[j];
+
+			s->volumes[j] = s->volumes[j - 1];
+			s->volumes[j - 1] = v;
 		}
 }
 

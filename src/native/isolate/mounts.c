@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -47,6 +48,17 @@ int make_directories(const char *below, const char *path, unsigned owner)
 	}
 }
 
+bool is_in_volume(const struct plan *p, const char *path)
+{
+	for (uint32_t i = 0; i < p->volume_count; i++) {
+		size_t n = strlen(p->volumes[i].box);
+
+		if (strncmp(path, p->volumes[i].box, n) == 0 && path[n] == '/')
+			return true;
+	}
+	return false;
+}
+
 bool is_in_writable_place(const struct plan *p, const char *path)
 {
 	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
@@ -75,7 +87,7 @@ int make_mount_point(const char *below, const struct plan_volume *v, unsigned ow
 	if (r < 0)
 		return r;
 	snprintf(path, sizeof path, "%s%s", below, v->box);
-	fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	r = fchown(fd, owner, owner) < 0 ? -errno : 0;
@@ -103,7 +115,16 @@ int clone_mount(const char *path, int idmap, bool *ret_mapped)
 
 int attach_mount(int mount_fd, const char *path)
 {
-	return syscall(SYS_move_mount, mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0
-		       ? -errno
-		       : 0;
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+			       .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	int target = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+	int r = 0;
+
+	if (target < 0)
+		return -errno;
+	if (syscall(SYS_move_mount, mount_fd, "", target, "",
+		    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+		r = -errno;
+	close(target);
+	return r;
 }

@@ -23,6 +23,10 @@ int make_directories(const char *below, const char *path, unsigned owner);
  * the read-only root are made beforehand, in the sandbox's own layer. */
 bool is_in_writable_place(const struct plan *p, const char *path);
 
+/* Is it below a volume? Nothing is ever made there: it is the caller's folder, and code that ran with it
+ * before may have put links anywhere. A mount point in it has to exist. */
+bool is_in_volume(const struct plan *p, const char *path);
+
 /* Make the folder or empty file a volume is mounted on, in the folder `below`. */
 int make_mount_point(const char *below, const struct plan_volume *v, unsigned owner);
 
@@ -30,7 +34,7 @@ int make_mount_point(const char *below, const struct plan_volume *v, unsigned ow
  * system can; *ret_mapped says whether. A descriptor or -errno. */
 int clone_mount(const char *path, int idmap, bool *ret_mapped);
 
-/* Attach a detached mount at path. */
+/* Attach a detached mount at path, in which no component may be a link. */
 int attach_mount(int mount_fd, const char *path);
 
 #endif

@@ -74,6 +74,9 @@ static int fill_own(struct isolation *s)
 			return step_failed(s, -r, "make mount point %s", p->tmpfs[i].path);
 	}
 	for (uint32_t i = 0; i < p->volume_count; i++) {
+		if (is_in_volume(p, p->volumes[i].box) ||
+		    is_in_writable_place(p, p->volumes[i].box))
+			continue;
 		r = make_mount_point(OWN, &p->volumes[i], p->root_mount_id);
 		if (r < 0)
 			return step_failed(s, -r, "make mount point %s", p->volumes[i].box);

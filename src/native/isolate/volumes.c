@@ -55,7 +55,7 @@ int isolate_volumes(struct isolation *s)
 		char path[PLAN_PATH + 16];
 		int r = 0;
 
-		if (is_in_writable_place(s->plan, v->box))
+		if (is_in_writable_place(s->plan, v->box) && !is_in_volume(s->plan, v->box))
 			r = make_mount_point(NEW_ROOT, v, s->plan->user_mount_id);
 		if (r < 0)
 			return step_failed(s, -r, "make mount point %s", v->box);
