@@ -11,15 +11,17 @@ from pathlib import Path
 
 # folder: the folders it may include from, besides its own. A new folder needs a row.
 BELOW_RUNTIME = {"base", "sandbox"}
-RUNTIMES = BELOW_RUNTIME | {"init", "image", "network", "native", "runtime"}
+RUNTIMES = BELOW_RUNTIME | {"settings", "protocol", "image", "network", "native", "runtime"}
 SERVICES = RUNTIMES | {"spawner", "pool", "store"}
 ALLOWED = {
     "base": set(),
     "sandbox": {"base"},
-    "init": BELOW_RUNTIME,
+    "settings": BELOW_RUNTIME,
+    "protocol": set(),  # the guest protocol, both sides
+    "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
     "network": BELOW_RUNTIME,
-    "native": BELOW_RUNTIME | {"init", "image", "network"},
+    "native": BELOW_RUNTIME | {"protocol", "image", "network"},
     "runtime": RUNTIMES,
     "spawner": RUNTIMES,
     "pool": RUNTIMES | {"spawner"},
@@ -28,6 +30,7 @@ ALLOWED = {
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
+    "lib": RUNTIMES,
     "cli": SERVICES,
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base

@@ -17,7 +17,8 @@
  * be called; SIGCHLD must not be ignored, and no other thread may wait for all children. Functions that can fail return 0 or a pointer for
  * success, -1 or NULL for failure with *e filled; e may be NULL.
  *
- * Limits and their defaults are those of the command line (cloche run --help). What a sandbox is made
+ * Limits and their defaults are those of the command line (cloche run --help); the operator's and the
+ * user's configuration files apply, CLOCHE_* variables do not. What a sandbox is made
  * of is written down in docs/ and in SECURITY.md. Link with -lcloche (pkg-config cloche).
  */
 #ifndef CLOCHE_CLOCHE_H
@@ -73,9 +74,12 @@ CLOCHE_API int cloche_spec_language(struct cloche_spec *spec, const char *langua
 CLOCHE_API int cloche_run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,
 			  struct cloche_result **ret_result, struct cloche_error *e);
 
-/* The same with JSON in and out: the body of POST /v1/runs ("command", or "language" and "code", and
- * every option with underscores), and the result object as text, to be freed with free(). */
-CLOCHE_API int cloche_run_json(const char *json, size_t size, char **ret_json,
+/* The same with JSON in and out: "command", or "language" and "code" (and "args"), and options with
+ * underscores; the result object comes as text, to be freed with free(). What names paths of this
+ * machine (volume, in, out, venv) or weakens (best_effort) is refused unless flags say that whoever
+ * wrote the JSON may do as much as this program. */
+enum { CLOCHE_TRUST_HOST_PATHS = 1 };
+CLOCHE_API int cloche_run_json(const char *json, size_t size, unsigned flags, char **ret_json,
 			       struct cloche_error *e);
 
 CLOCHE_API void cloche_result_free(struct cloche_result *result);

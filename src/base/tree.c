@@ -18,7 +18,7 @@ static int copy_file(int from, int to, const char *name, const struct stat *st)
 		return -errno;
 	out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 		     st->st_mode & 0111 ? 0755 : 0644);
-	if (out < 0)
+	if (out < 0 || fchmod(out, st->st_mode & 0111 ? 0755 : 0644) < 0)
 		return -errno;
 	for (;;) {
 		ssize_t n = sendfile(out, in, NULL, 1 << 20);
@@ -65,7 +65,7 @@ static int copy_folder(int from, int to, const char *name, const char *const *le
 	if (mkdirat(to, name, 0755) < 0)
 		return -errno;
 	out = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (out < 0)
+	if (out < 0 || fchmod(out, 0755) < 0)
 		return -errno;
 	d = fdopendir(in);
 	if (!d)

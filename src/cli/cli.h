@@ -7,12 +7,12 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
+#include "settings/settings.h"
 
 enum { EXIT_USAGE = 2, EXIT_CLOCHE = 125 };
 
@@ -58,23 +58,5 @@ void scope_enter(const struct places *places, int argc, char **argv);
 
 /* "cloche: text" on stderr, control characters escaped. Returns status. */
 int fail(int status, const struct err *e);
-
-/*
- * settings.c: where a setting's value comes from. Lowest first: the documented default, the operator's
- * file, the user's file, CLOCHE_NAME, the flag; and above all the operator's policy, which a value may
- * not exceed.
- */
-struct settings {
-	enum origin origins[64]; /* by option row */
-	char *uid_range;         /* or NULL: the built-in block */
-	json_t *policy;          /* maxima by option name, or NULL */
-	json_t *volume_roots;    /* array of folders volumes must lie below, or NULL */
-	bool has_file;
-};
-int settings_load(struct settings *settings, const struct places *places, struct spec *s,
-		  struct err *e) must_check;
-/* Values nobody chose are lowered to the policy's maximum; chosen ones above it are an error. */
-int settings_apply_policy(struct settings *settings, struct spec *s, struct err *e) must_check;
-void settings_done(struct settings *settings);
 
 #endif

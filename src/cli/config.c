@@ -83,7 +83,7 @@ int verb_config(const struct verb *verb, int argc, char **argv)
 		return fail(EXIT_USAGE, &e);
 	}
 	if (places_find(&places, &e) < 0 || spec_init(&s, &e) < 0 ||
-	    settings_load(&t, &places, &s, &e) < 0 || settings_apply_policy(&t, &s, &e) < 0) {
+	    settings_load(&t, &places, true, &s, &e) < 0 || settings_apply_policy(&t, &s, &e) < 0) {
 		status = fail(EXIT_CLOCHE, &e);
 	} else if (json) {
 		_cleanup_json_ json_t *object = json_object();

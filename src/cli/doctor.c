@@ -280,7 +280,8 @@ int verb_doctor(const struct verb *verb, int argc, char **argv)
 	if (places_find(&p.places, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	scope_enter(&p.places, argc + 1, argv - 1);
-	if (spec_init(&p.spec, &e) < 0 || settings_load(&p.settings, &p.places, &p.spec, &e) < 0)
+	if (spec_init(&p.spec, &e) < 0 ||
+	    settings_load(&p.settings, &p.places, true, &p.spec, &e) < 0)
 		status = fail(EXIT_CLOCHE, &e);
 	else
 		status = examine(&p, json);

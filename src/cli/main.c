@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -43,6 +44,10 @@ int main(int argc, char **argv)
 	const char *name = argc > 1 ? argv[1] : "help";
 	struct err e = {0};
 
+	if (getauxval(AT_SECURE)) {
+		err_set(&e, 0, "must not be installed set-user-id or with capabilities");
+		return fail(EXIT_CLOCHE, &e);
+	}
 	fill_standard_descriptors();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL); /* our own children are waited for */

@@ -188,8 +188,6 @@ static int parse_options(struct request *q, int argc, char **argv, int *ret_firs
 /* A script is copied in and run under the name it was given; outside paths keep only their last part. */
 static int use_script(struct request *q, const char *file, struct err *e)
 {
-	const struct option *in = option_find("in");
-	_cleanup_free_ char *value = NULL;
 	const char *name = file;
 	char path[SPEC_PATH_SIZE + 16];
 
@@ -199,15 +197,12 @@ static int use_script(struct request *q, const char *file, struct err *e)
 		name += 2;
 	if (access(file, R_OK) < 0)
 		return err_set(e, errno, "open %.200s", file);
-	if (asprintf(&value, "%s:/workspace/%s", file, name) < 0) {
-		value = NULL;
-		return err_set(e, ENOMEM, "name the script");
-	}
-	if (spec_set(&q->spec, in, value, e) < 0)
+	snprintf(path, sizeof path, "/workspace/%s", name);
+	if (spec_add_input(&q->spec, file, path, e) < 0)
 		return err_prefix(e, "script %.200s", file);
 	/* With the usual working directory the interpreter sees the name as the caller gave it. */
-	snprintf(path, sizeof path, "%s%s",
-		 strcmp(q->spec.workdir, "/workspace") ? "/workspace/" : "", name);
+	if (strcmp(q->spec.workdir, "/workspace") == 0)
+		snprintf(path, sizeof path, "%s", name);
 	return spec_language(&q->spec, q->language, CODE_FILE, path, e);
 }
 
@@ -382,7 +377,7 @@ static int run_request(struct request *q, const struct verb *verb, int argc, cha
 		return fail(EXIT_CLOCHE, &e);
 	scope_enter(&q->places, argc + 1, argv - 1);
 	if (spec_init(&q->spec, &e) < 0 ||
-	    settings_load(&q->settings, &q->places, &q->spec, &e) < 0)
+	    settings_load(&q->settings, &q->places, true, &q->spec, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	if (parse(q, verb, argc, argv, &e) < 0)
 		return fail(e.code || e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +50,9 @@ static const char *const etc_copied[] = {
 	"ethertypes",
 	"bash_completion.d",
 };
+
+/* Folders inside those, in which packages change files: part of the digest too. */
+static const char *const also_watched[] = {"ssl/certs", "ssl/certs/ca-certificates.crt"};
 
 static const char *const etc_left_out[] = {"private", NULL};
 
@@ -99,10 +103,12 @@ static uint64_t digest(void)
 	uint64_t h = mix(0xcbf29ce484222325u, &(int){FORMAT}, sizeof(int));
 	char path[64];
 
-	for (size_t i = 0; i < ARRAY_SIZE(etc_copied); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(etc_copied) + ARRAY_SIZE(also_watched); i++) {
 		struct stat st;
 
-		snprintf(path, sizeof path, "/etc/%s", etc_copied[i]);
+		snprintf(path, sizeof path, "/etc/%s",
+			 i < ARRAY_SIZE(etc_copied) ? etc_copied[i]
+						    : also_watched[i - ARRAY_SIZE(etc_copied)]);
 		if (stat(path, &st) < 0)
 			continue;
 		h = mix(h, path, strlen(path));
@@ -111,6 +117,12 @@ static uint64_t digest(void)
 		h = mix(h, &st.st_ino, sizeof st.st_ino);
 	}
 	return h;
+}
+
+/* The mode is what it says, whatever the caller's umask (which belongs to all its threads). */
+static int make_folder(int dir, const char *name, mode_t mode)
+{
+	return mkdirat(dir, name, mode) < 0 || fchmodat(dir, name, mode, 0) < 0 ? -1 : 0;
 }
 
 static int write_made_up(int root, struct err *e)
@@ -160,7 +172,7 @@ static int fill(int root, struct err *e)
 	if (host_etc < 0)
 		return err_set(e, errno, "open /etc");
 	for (size_t i = 0; i < ARRAY_SIZE(folders); i++)
-		if (mkdirat(root, folders[i], strcmp(folders[i], "root") ? 0755 : 0700) < 0)
+		if (make_folder(root, folders[i], strcmp(folders[i], "root") ? 0755 : 0700) < 0)
 			return err_set(e, errno, "make %s of the host image", folders[i]);
 	etc = openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (etc < 0)
@@ -180,11 +192,14 @@ static int fill(int root, struct err *e)
 static int build(int dir, const char *name, struct err *e)
 {
 	char own[80];
+	unsigned random;
 	_cleanup_close_ int root = -1;
 	int r = -1;
 
-	snprintf(own, sizeof own, ".making-%d-%s", getpid(), name);
-	if (mkdirat(dir, own, 0755) < 0)
+	if (getrandom(&random, sizeof random, 0) != sizeof random)
+		return err_set(e, errno, "get random bytes");
+	snprintf(own, sizeof own, ".making-%08x-%.40s", random, name);
+	if (make_folder(dir, own, 0755) < 0)
 		return err_set(e, errno, "make the host image");
 	root = openat(dir, own, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
@@ -201,7 +216,6 @@ int host_image_open(const struct places *places, struct host_image *ret, struct 
 {
 	char path[sizeof places->state + 16];
 	_cleanup_close_ int dir = -1;
-	mode_t mask;
 	int r;
 
 	snprintf(ret->template, sizeof ret->template, "root-%016" PRIx64, digest());
@@ -219,13 +233,10 @@ int host_image_open(const struct places *places, struct host_image *ret, struct 
 			return err_set(e, errno, "open %s", path);
 	}
 	if (faccessat(dir, ret->template, F_OK, 0) < 0) {
-		mask = umask(022);
-		r = build(dir, ret->template, e);
-		umask(mask);
-		if (r < 0)
-			return err_prefix(e, "%s", path);
-		if (mkdirat(dir, "mnt", 0755) < 0 && errno != EEXIST)
+		if (make_folder(dir, "mnt", 0755) < 0 && errno != EEXIST)
 			return err_set(e, errno, "make %s/mnt", path);
+		if (build(dir, ret->template, e) < 0)
+			return err_prefix(e, "%s", path);
 	}
 	ret->dir = TAKE_FD(dir);
 	return 0;

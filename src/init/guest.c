@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 void guest_init(struct guest *g, int control)
@@ -181,6 +182,14 @@ static void reap(struct guest *g)
 		_exit(0);
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 /* What is left of the command before. */
 static void forget_streams(struct guest *g)
 {
@@ -208,6 +217,7 @@ static void run(struct guest *g, char *payload, uint32_t size)
 	}
 	forget_streams(g);
 	g->last = exec.flags & EXEC_LAST;
+	g->deadline_ms = exec.limit_ms ? now_ms() + exec.limit_ms : INT64_MAX;
 	r = guest_start(g, &exec, payload + sizeof exec, size - sizeof exec, ours, &stage, &what);
 	if (r < 0) {
 		guest_report_failure(g, stage, -r, what);
@@ -272,6 +282,20 @@ static void serve(struct guest *g)
 	}
 }
 
+/* Milliseconds until the command must be over, for poll. The outside has its own clock and comes first;
+ * this one is for when the outside is stopped. */
+static int time_left(const struct guest *g)
+{
+	int64_t left;
+
+	if (g->command == 0 || g->deadline_ms == INT64_MAX)
+		return -1;
+	left = g->deadline_ms - now_ms();
+	if (left <= 0)
+		_exit(1);
+	return left > INT32_MAX ? INT32_MAX : (int)left;
+}
+
 void guest_loop(struct guest *g)
 {
 	for (;;) {
@@ -283,7 +307,7 @@ void guest_loop(struct guest *g)
 			{.fd = g->stdin_filled ? g->stdin_pipe : -1, .events = POLLOUT},
 		};
 
-		if (poll(p, sizeof p / sizeof *p, -1) < 0) {
+		if (poll(p, sizeof p / sizeof *p, time_left(g)) < 0) {
 			if (errno == EINTR)
 				continue;
 			_exit(1);

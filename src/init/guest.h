@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
 struct relay {
@@ -24,6 +24,7 @@ struct guest {
 	bool keep_capabilities;     /* test builds only */
 	bool keep_descriptors;      /* test builds only */
 	pid_t command;              /* 0: none is running */
+	int64_t deadline_ms;        /* INT64_MAX: none */
 	bool last;                  /* end when the command and everything else have ended */
 	struct exited_record ended; /* how the last command did */
 	struct relay out, err;

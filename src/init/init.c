@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "init/guest.h"
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
 enum { CONTROL = 3 };

@@ -114,7 +114,13 @@ static int child(void *argument)
 		}
 	}
 	search_and_execute(s);
-	return child_failed(s, "exec", s->argv[0]);
+	/* "exec" says that the command is not there, or no program; anything else may pass. */
+	return child_failed(s,
+			    errno == ENOMEM || errno == EAGAIN || errno == E2BIG ||
+					    errno == EMFILE || errno == ENFILE || errno == EIO
+				    ? "start"
+				    : "exec",
+			    s->argv[0]);
 }
 
 /* Split the frame's strings in place. Every one is terminated inside the payload. */

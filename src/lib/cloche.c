@@ -7,9 +7,13 @@
 
 #include "base/json.h"
 #include "native/native.h"
+#include "settings/settings.h"
 
 struct cloche_spec {
+	struct places places;
+	struct settings settings;
 	struct spec spec;
+	bool was_set[SETTINGS_MAX_OPTIONS];
 	bool has_command;
 };
 
@@ -40,6 +44,15 @@ const char *cloche_version(void)
 	return CLOCHE_VERSION;
 }
 
+/* The operator's files bind the library as they bind the command line. A value that the program chose is
+ * one that somebody chose: above the policy's maximum it is an error. */
+static int prepare(struct cloche_spec *spec, struct err *e)
+{
+	if (places_find(&spec->places, e) < 0 || spec_init(&spec->spec, e) < 0)
+		return -1;
+	return settings_load(&spec->settings, &spec->places, false, &spec->spec, e);
+}
+
 struct cloche_spec *cloche_spec_new(struct cloche_error *ret)
 {
 	struct cloche_spec *spec = calloc(1, sizeof *spec);
@@ -47,9 +60,9 @@ struct cloche_spec *cloche_spec_new(struct cloche_error *ret)
 
 	if (!spec)
 		err_set(&e, ENOMEM, "make a spec");
-	if (spec && spec_init(&spec->spec, &e) == 0)
+	if (spec && prepare(spec, &e) == 0)
 		return spec;
-	free(spec);
+	cloche_spec_free(spec);
 	give_error(ret, &e);
 	return NULL;
 }
@@ -59,6 +72,7 @@ void cloche_spec_free(struct cloche_spec *spec)
 	if (!spec)
 		return;
 	spec_done(&spec->spec);
+	settings_done(&spec->settings);
 	free(spec);
 }
 
@@ -72,7 +86,10 @@ int cloche_spec_set(struct cloche_spec *spec, const char *name, const char *valu
 		err_set(&e, 0, "no such option: %.60s", name);
 		return give_error(ret, &e);
 	}
-	return spec_set(&spec->spec, o, value, &e) < 0 ? give_error(ret, &e) : 0;
+	if (spec_set(&spec->spec, o, value, &e) < 0)
+		return give_error(ret, &e);
+	spec->was_set[o - options] = true;
+	return 0;
 }
 
 int cloche_spec_command(struct cloche_spec *spec, const char *const argv[],
@@ -102,20 +119,24 @@ int cloche_spec_language(struct cloche_spec *spec, const char *language, struct 
 	return spec_language(&spec->spec, l, CODE_STDIN, NULL, &e) < 0 ? give_error(ret, &e) : 0;
 }
 
-static int run(struct spec *s, const void *stdin_data, size_t stdin_size, struct result *r,
-	       struct err *e)
+static int run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,
+	       struct result *r, struct err *e)
 {
 	const struct native_io io = {.stdin_fd = -1,
 				     .stdin_data = stdin_data,
 				     .stdin_size = stdin_size,
 				     .out_fd = -1,
 				     .err_fd = -1,
-				     .cancel_fd = -1};
-	struct places places;
+				     .cancel_fd = -1,
+				     .uid_range = spec->settings.uid_range};
 
-	if (places_find(&places, e) < 0 || spec_finish(s, e) < 0)
+	for (size_t i = 0; i < option_count; i++)
+		if (spec->settings.origins[i] == ORIGIN_DEFAULT)
+			spec->settings.origins[i] = spec->was_set[i] ? ORIGIN_FLAG : ORIGIN_DEFAULT;
+	if (settings_apply_policy(&spec->settings, &spec->spec, e) < 0 ||
+	    spec_finish(&spec->spec, e) < 0)
 		return -1;
-	return native_run(&places, s, &io, r, e);
+	return native_run(&spec->places, &spec->spec, &io, r, e);
 }
 
 int cloche_run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,
@@ -126,7 +147,7 @@ int cloche_run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_si
 
 	if (!result)
 		return wrong_usage(ret, "out of memory");
-	if (run(&spec->spec, stdin_data, stdin_size, &result->result, &e) < 0) {
+	if (run(spec, stdin_data, stdin_size, &result->result, &e) < 0) {
 		free(result);
 		return give_error(ret, &e);
 	}
@@ -141,27 +162,29 @@ static char *to_text(const struct result *r)
 	return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 
-int cloche_run_json(const char *json, size_t size, char **ret_json, struct cloche_error *ret)
+int cloche_run_json(const char *json, size_t size, unsigned flags, char **ret_json,
+		    struct cloche_error *ret)
 {
+	struct cloche_spec *spec = cloche_spec_new(ret);
 	_cleanup_free_ char *code = NULL;
 	size_t code_size = 0;
-	struct spec s;
 	struct result r;
 	struct err e = {0};
 	int failed;
 
-	if (spec_init(&s, &e) < 0)
-		return give_error(ret, &e);
-	failed = spec_from_json(&s, json, size, &code, &code_size, &e);
+	if (!spec)
+		return -1;
+	failed = spec_from_json(&spec->spec, json, size, flags & CLOCHE_TRUST_HOST_PATHS,
+				spec->was_set, &code, &code_size, &e);
 	if (failed == 0)
-		failed = run(&s, code, code_size, &r, &e);
+		failed = run(spec, code, code_size, &r, &e);
 	if (failed == 0) {
 		*ret_json = to_text(&r);
 		result_done(&r);
 		if (!*ret_json)
 			failed = err_set(&e, ENOMEM, "print the result");
 	}
-	spec_done(&s);
+	cloche_spec_free(spec);
 	return failed ? give_error(ret, &e) : 0;
 }
 

@@ -58,6 +58,21 @@ static void find_delegated(struct cgroup_host *h, const char *mount)
 		h->unified[0] = '\0';
 }
 
+/* Is this word one of the blank-separated ones? "cpu" is not in "cpuset". */
+static bool has_word(const char *text, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = text; *p; p += strspn(p, " \n")) {
+		size_t m = strcspn(p, " \n");
+
+		if (m == n && memcmp(p, word, n) == 0)
+			return true;
+		p += m;
+	}
+	return false;
+}
+
 static bool has_controllers(const struct cgroup_host *h)
 {
 	static const char *const needed[] = {"memory", "pids", "cpu"};
@@ -67,7 +82,7 @@ static bool has_controllers(const struct cgroup_host *h)
 	if (fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
-		if (!strstr(text, needed[i]))
+		if (!has_word(text, needed[i]))
 			return false;
 	return true;
 }
@@ -139,6 +154,11 @@ void cgroup_host_find(const struct places *places, struct cgroup_host *h)
 		find_rootless(h);
 		return;
 	}
+	if (is_cgroup2(MOUNT) && access(MOUNT, W_OK) < 0) {
+		snprintf(h->why_not, sizeof h->why_not,
+			 MOUNT ": is mounted read-only: mount it read-write");
+		return;
+	}
 	if (is_cgroup2(MOUNT)) {
 		h->version = CGROUP_V2;
 		memcpy(h->unified, MOUNT "/cloche", sizeof MOUNT "/cloche");
@@ -173,23 +193,21 @@ static bool is_empty(int dir)
 /* One SIGKILL to every process listed; true if there was none. */
 static bool kill_listed(int dir)
 {
-	char text[65536], *p = text;
-	ssize_t n = fd_read_file(dir, "cgroup.procs", text, sizeof text);
-	uint64_t pid;
+	_cleanup_close_ int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	bool none = true;
+	int pid;
 
-	if (n == 0)
-		return true;
-	while (n > 0 && *p) {
-		char *end = strchr(p, '\n');
-
-		if (!end)
-			break;
-		*end = '\0';
-		if (parse_count(p, 1, INT32_MAX, &pid) == 0)
-			kill((pid_t)pid, SIGKILL);
-		p = end + 1;
+	if (!f)
+		return false;
+	fd = -1;
+	while (fscanf(f, "%d", &pid) == 1) {
+		none = false;
+		if (pid > 0)
+			kill(pid, SIGKILL);
 	}
-	return false;
+	fclose(f);
+	return none;
 }
 
 /* Without a v2 tree: freeze, so that nothing can fork away, kill, thaw. A frozen task dies only when
@@ -222,11 +240,14 @@ void cgroup_kill(struct cgroup *c)
 	kill_v1(c->v1);
 }
 
+/* A process dies within milliseconds, or hangs in the kernel. */
+#define CLEAR_LIMIT_US 1000000
+
 /* Kill what is left in a directory and remove it. Waits for the kernel to let go, with a deadline. */
 static int clear(const char *path)
 {
 	_cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	uint64_t deadline = now_us() + 5000000;
+	uint64_t deadline = now_us() + CLEAR_LIMIT_US;
 
 	if (dir < 0)
 		return errno == ENOENT ? 0 : -errno;
@@ -295,9 +316,11 @@ static int put_limit(int dir, const char *file, const char *value, bool best_eff
 
 	if (r == 0)
 		return 1;
-	if (best_effort)
+	/* What this host has no means for, not what just went wrong. */
+	if (best_effort &&
+	    (r == -ENOENT || r == -EACCES || r == -EPERM || r == -EROFS || r == -EOPNOTSUPP))
 		return 0;
-	return err_set(e, -r, "set %s to %s (--best-effort runs without)", file, value);
+	return err_set(e, -r, "set %s to %s", file, value);
 }
 
 static bool host_has_swap(void)
@@ -317,8 +340,10 @@ static int limit_swap(struct cgroup *c, int dir, const char *file, uint64_t valu
 
 	snprintf(text, sizeof text, "%llu", (unsigned long long)value);
 	/* A kernel without swap accounting on a host without swap has nothing to limit. */
-	if (faccessat(dir, file, F_OK, 0) < 0 && !host_has_swap())
+	if (faccessat(dir, file, F_OK, 0) < 0 && !host_has_swap()) {
+		c->host_without_swap = true;
 		return 0;
+	}
 	r = put_limit(dir, file, text, s->best_effort, e);
 	c->has_swap = r > 0;
 	return r < 0 ? -1 : 0;
@@ -330,19 +355,21 @@ static int enable_controllers(const struct cgroup_host *h, struct err *e)
 {
 	static const char *const wanted[] = {"+memory", "+pids", "+cpu"};
 	char file[600];
+	int failed = 0;
 
+	snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
-		int r;
+		int r = fd_write_file(AT_FDCWD, file, wanted[i]);
 
-		snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
-		r = fd_write_file(AT_FDCWD, file, wanted[i]);
-		if (r < 0 && h->why_not[0])
-			return err_set(e, -r, "the %s controller: %s", wanted[i] + 1, h->why_not);
-		if (r < 0)
-			return err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1,
-				       file);
+		if (r == 0 || failed)
+			continue;
+		if (h->why_not[0])
+			failed = err_set(e, -r, "the %s controller: %s", wanted[i] + 1, h->why_not);
+		else
+			failed = err_set(e, -r, "enable the %s controller in %s", wanted[i] + 1,
+					 file);
 	}
-	return 0;
+	return failed;
 }
 
 /* A cgroup with processes of its own cannot give controllers to children: all of them - this one, and
@@ -375,8 +402,8 @@ static int prepare_v2_parent(const struct cgroup_host *h, bool rootless, struct 
 	char text[256], file[600];
 
 	snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
-	if (fd_read_file(AT_FDCWD, file, text, sizeof text) >= 0 && strstr(text, "memory") &&
-	    strstr(text, "pids") && strstr(text, "cpu"))
+	if (fd_read_file(AT_FDCWD, file, text, sizeof text) >= 0 && has_word(text, "memory") &&
+	    has_word(text, "pids") && has_word(text, "cpu"))
 		return 0;
 	if (rootless) {
 		if (step_aside(h, e) < 0)
@@ -386,7 +413,11 @@ static int prepare_v2_parent(const struct cgroup_host *h, bool rootless, struct 
 
 		if (mkdir(h->unified, 0755) < 0 && errno != EEXIST)
 			return err_set(e, errno, "make cgroup %s", h->unified);
-		if (enable_controllers(&top, e) < 0)
+		/* In a container the root of what we see has processes in it, which is not the real
+		 * root's privilege: they step aside. */
+		if (enable_controllers(&top, e) < 0 &&
+		    (e->errnum != EBUSY || step_aside(&top, e) < 0 ||
+		     enable_controllers(&top, e) < 0))
 			return -1;
 	}
 	return enable_controllers(h, e);
@@ -417,7 +448,7 @@ static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
 			  e);
 }
 
-int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct spec *s,
+int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e)
 {
 	struct cgroup c = {.host = host,
@@ -426,7 +457,7 @@ int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct 
 			   .memory_limit = s->memory_bytes};
 	bool rootless = geteuid() != 0;
 
-	snprintf(c.name, sizeof c.name, "%u", number);
+	snprintf(c.name, sizeof c.name, "%u-%08x", slot->number, slot->realm);
 	*ret = c;
 	if (host->version == CGROUP_NONE && !s->best_effort)
 		return err_set(e, 0, "limits cannot be enforced: %s", host->why_not);
@@ -601,7 +632,21 @@ int cgroup_destroy(struct cgroup *c, struct err *e)
 	return result;
 }
 
-static void sweep_tree(const char *parent, const struct places *places)
+/* The slot a directory of ours is named after, or -1. */
+static int64_t slot_of(const char *name, const char *realm)
+{
+	const char *dash = strchr(name, '-');
+	char number[16];
+	uint64_t n;
+
+	if (!dash || strcmp(dash + 1, realm) != 0 || (size_t)(dash - name) >= sizeof number)
+		return -1;
+	memcpy(number, name, (size_t)(dash - name));
+	number[dash - name] = '\0';
+	return parse_count(number, 0, UINT32_MAX, &n) < 0 ? -1 : (int64_t)n;
+}
+
+static void sweep_tree(const char *parent, const struct places *places, const char *realm)
 {
 	struct dirent *entry;
 	struct stat st;
@@ -611,18 +656,14 @@ static void sweep_tree(const char *parent, const struct places *places)
 	if (!parent[0] || stat(parent, &st) < 0 || st.st_nlink == 2)
 		return;
 	d = opendir(parent);
-
 	while (d && (entry = readdir(d))) {
+		int64_t slot = entry->d_type == DT_DIR ? slot_of(entry->d_name, realm) : -1;
 		_cleanup_close_ int lock = -1;
 		char path[640];
-		uint64_t number;
 
-		if (entry->d_type != DT_DIR ||
-		    parse_count(entry->d_name, 0, UINT32_MAX, &number) < 0)
-			continue;
-		if (slot_try(places, (uint32_t)number, &lock) < 0)
+		if (slot < 0 || slot_try(places, (uint32_t)slot, &lock) < 0)
 			continue; /* alive, or not ours to judge */
-		snprintf(path, sizeof path, "%s/%.20s", parent, entry->d_name);
+		snprintf(path, sizeof path, "%s/%.30s", parent, entry->d_name);
 		(void)clear(path);
 	}
 	if (d)
@@ -631,7 +672,14 @@ static void sweep_tree(const char *parent, const struct places *places)
 
 void cgroup_sweep(const struct cgroup_host *host, const struct places *places)
 {
-	sweep_tree(host->unified, places); /* kills; the others are then empty */
+	struct err ignored;
+	uint32_t id;
+	char realm[16];
+
+	if (slot_realm(places, &id, &ignored) < 0)
+		return;
+	snprintf(realm, sizeof realm, "%08x", id);
+	sweep_tree(host->unified, places, realm); /* kills; the others are then empty */
 	for (int i = 0; i < CONTROLLER_COUNT; i++)
-		sweep_tree(host->v1[i], places);
+		sweep_tree(host->v1[i], places, realm);
 }

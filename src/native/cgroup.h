@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "native/slot.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
@@ -32,11 +33,12 @@ struct cgroup_host {
 
 struct cgroup {
 	const struct cgroup_host *host;
-	char name[16];
+	char name[32];              /* SLOT-REALM */
 	int dir;                    /* our v2 directory, -1: none */
 	int v1[CONTROLLER_COUNT];   /* our v1 directories, -1: none */
 	bool has[CONTROLLER_COUNT]; /* limits that are in force */
 	bool has_swap;
+	bool host_without_swap;
 	uint64_t memory_limit;
 };
 
@@ -51,7 +53,7 @@ void cgroup_host_find(const struct places *places, struct cgroup_host *ret);
 
 /* Make the v2 directory of this name (limits too, on a v2 host). What a killed run left there is
  * killed and removed first. 0; on a host without: 0 and dir -1. */
-int cgroup_create(const struct cgroup_host *host, uint32_t number, const struct spec *s,
+int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e) must_check;
 
 /* v1: make the controllers' directories and give the descriptors the sandbox's first process joins by,

@@ -7,6 +7,7 @@
 #include <fnmatch.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static const char *const skip_text[] = {
 	[SPECIAL] = "not a regular file",
 	[NAME] = "control character in its name",
 	[TOO_LARGE] = "too large",
-	[TOO_MANY] = "too many files",
+	[TOO_MANY] = "too much: this and the rest was left out",
 	[TOO_DEEP] = "nested too deep",
 	[UNREADABLE] = "cannot be read",
 	[TWICE] = "another artifact has this name",
@@ -53,11 +54,16 @@ struct finding {
 
 struct collector {
 	const struct strings *patterns; /* NULL: everything */
-	struct result *result;          /* in this process */
-	int pipe;                       /* to the supervisor, or -1 */
-	uint64_t bytes_left;
-	unsigned files_left;
+	const struct collect_source *from;
+	struct result *result; /* in this process */
+	int pipe;              /* to the supervisor, or -1 */
 	int output; /* while /workspace is collected: /output, whose files go first; else -1 */
+	uint64_t bytes_left;
+	/* Names are hostile too: how many may be told, how long together, how many looked at, how long. */
+	unsigned told_left, looked_left;
+	size_t names_left;
+	uint64_t deadline_us;
+	bool stopped;
 };
 
 static void add_to_result(struct result *r, const char *path, const struct finding *f)
@@ -76,7 +82,7 @@ static void add_to_result(struct result *r, const char *path, const struct findi
 		copy, f->skip ? RESULT_UNKNOWN : f->size_bytes, skip_text[f->skip]};
 }
 
-static void found(struct collector *c, const char *path, uint64_t size, enum skip skip)
+static void tell(struct collector *c, const char *path, uint64_t size, enum skip skip)
 {
 	struct finding f = {size, skip, (uint32_t)strlen(path)};
 
@@ -86,6 +92,36 @@ static void found(struct collector *c, const char *path, uint64_t size, enum ski
 		   fd_write_all(c->pipe, path, f.path_size) < 0) {
 		_exit(1);
 	}
+}
+
+/* The export ends here; the last word about it is where. */
+static void stop(struct collector *c, const char *path)
+{
+	if (!c->stopped)
+		tell(c, path, 0, TOO_MANY);
+	c->stopped = true;
+}
+
+static void found(struct collector *c, const char *path, uint64_t size, enum skip skip)
+{
+	size_t n = strlen(path) + 1;
+
+	c->told_left--;
+	c->names_left -= n;
+	tell(c, path, size, skip);
+}
+
+/* Whether there is budget left to look at, and tell of, one more entry. */
+static bool go_on(struct collector *c, const char *path)
+{
+	struct pollfd p = {.fd = c->from->cancel_fd, .events = POLLIN};
+
+	if (c->looked_left == 0 || c->told_left == 0 || c->names_left < PATH_MAX ||
+	    now_us() > c->deadline_us || (p.fd >= 0 && poll(&p, 1, 0) > 0))
+		stop(c, path);
+	else
+		c->looked_left--;
+	return !c->stopped;
 }
 
 static bool wanted(const struct collector *c, const char *path)
@@ -159,11 +195,8 @@ static enum skip copy_file(struct collector *c, int from, int to, const char *na
 	if (!S_ISREG(st.st_mode))
 		return SPECIAL;
 	*ret_size = (uint64_t)st.st_size;
-	if (c->files_left == 0)
-		return TOO_MANY;
 	if (*ret_size > c->bytes_left)
 		return TOO_LARGE;
-	c->files_left--;
 	c->bytes_left -= *ret_size;
 	if (unlinkat(to, name, 0) < 0 && errno != ENOENT)
 		return UNWRITABLE;
@@ -257,15 +290,17 @@ static void collect_folder(struct collector *c, int from, int out, const char *p
 		return;
 	}
 	rewinddir(d);
-	while ((entry = readdir(d)))
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+	while (!c->stopped && (entry = readdir(d)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+		    go_on(c, path))
 			collect_entry(c, from, out, path, entry->d_name, depth);
 	closedir(d);
 }
 
-static void collect_all(struct collector *c, const struct spec *s,
-			const struct collect_source *from, int out)
+static void collect_all(struct collector *c, const struct spec *s, int out)
 {
+	const struct collect_source *from = c->from;
+
 	if (from->output >= 0)
 		collect_folder(c, from->output, out, "", 0);
 	if (from->workspace >= 0 && s->artifacts.count > 0) {
@@ -282,7 +317,7 @@ __attribute__((noreturn)) static void collector_child(struct collector *c, const
 {
 	if (setns(from->userns, CLONE_NEWUSER) < 0)
 		_exit(1);
-	collect_all(c, s, from, out);
+	collect_all(c, s, out);
 	_exit(0);
 }
 
@@ -334,11 +369,15 @@ static bool collect_in_child(struct collector *c, const struct spec *s,
 
 void collect_artifacts(const struct spec *s, const struct collect_source *from, struct result *r)
 {
-	struct collector c = {.result = r,
+	struct collector c = {.from = from,
+			      .result = r,
 			      .pipe = -1,
 			      .output = -1,
-			      .bytes_left = COLLECT_MAX_BYTES,
-			      .files_left = COLLECT_MAX_FILES};
+			      .bytes_left = from->bytes_max,
+			      .told_left = COLLECT_MAX_TOLD,
+			      .looked_left = COLLECT_MAX_LOOKED,
+			      .names_left = COLLECT_MAX_NAMES,
+			      .deadline_us = now_us() + COLLECT_MAX_US};
 	_cleanup_close_ int out = -1;
 
 	if (!s->out_dir)
@@ -354,7 +393,7 @@ void collect_artifacts(const struct spec *s, const struct collect_source *from, 
 		return;
 	}
 	if (from->userns < 0)
-		collect_all(&c, s, from, out);
+		collect_all(&c, s, out);
 	else if (!collect_in_child(&c, s, from, out))
 		r->artifacts_failed = true;
 	for (size_t i = 0; i < r->artifact_count; i++)

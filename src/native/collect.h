@@ -13,14 +13,17 @@
 #include "sandbox/spec.h"
 
 struct collect_source {
-	int output;    /* /output, or -1 */
-	int workspace; /* /workspace, or -1 */
-	int userns;    /* rootless: the namespace that owns the files, or -1 */
+	int output;         /* /output, or -1 */
+	int workspace;      /* /workspace, or -1 */
+	int userns;         /* rootless: the namespace that owns the files, or -1 */
+	int cancel_fd;      /* readable: stop, or -1 */
+	uint64_t bytes_max; /* of all files together: what the places could hold; holes count */
 };
 
-/* Most of everything together, whatever the sandbox could hold: a sparse file's apparent size counts. */
-#define COLLECT_MAX_BYTES (1ull << 30)
-enum { COLLECT_MAX_FILES = 65536 };
+/* What an export tells of at most, looks at at most, and how long it may take, whatever the sandbox
+ * left: names and their number are hostile as well. */
+enum { COLLECT_MAX_TOLD = 16384, COLLECT_MAX_LOOKED = 1000000, COLLECT_MAX_NAMES = 1 << 20 };
+#define COLLECT_MAX_US 30000000u
 
 /* Copy into s->out_dir (made if missing). Fills r->artifacts; sets r->artifacts_failed and
  * r->message when the export as a whole did not work. */

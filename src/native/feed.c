@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,10 +12,11 @@
 
 #include "base/fd.h"
 #include "base/tree.h"
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 
 struct feed {
 	int control;
+	int cancel_fd;
 	const struct spec *spec;
 	struct err *e;
 };
@@ -57,9 +59,12 @@ static int send_file(struct feed *f, int dir, const char *name, const char *box)
 	if (send_put(f, box, S_IFREG | (st.st_mode & 0777), left, NULL) < 0)
 		return -1;
 	while (left > 0) {
+		struct pollfd cancel = {.fd = f->cancel_fd, .events = POLLIN};
 		ssize_t n = fd_read_all(fd, data, left < sizeof data ? (size_t)left : sizeof data);
 		int r;
 
+		if (cancel.fd >= 0 && poll(&cancel, 1, 0) > 0)
+			return err_set(f->e, ECANCELED, "--in");
 		if (n <= 0)
 			return err_set(f->e, n < 0 ? (int)-n : EIO, "--in: read %.200s", name);
 		r = frame_send(f->control, FRAME_DATA, 0, data, (uint32_t)n, NULL, 0);
@@ -129,9 +134,9 @@ static int send_any(struct feed *f, int dir, const char *name, const char *box, 
 	return 0;
 }
 
-int feed_inputs(int control, const struct spec *s, struct err *e)
+int feed_inputs(int control, const struct spec *s, int cancel_fd, struct err *e)
 {
-	struct feed f = {control, s, e};
+	struct feed f = {control, cancel_fd, s, e};
 
 	for (size_t i = 0; i < s->input_count; i++) {
 		struct stat st;

@@ -6,7 +6,7 @@
 #include "sandbox/spec.h"
 
 /* Send every input of the spec. Blocks while the sandbox is slow, as long as the stream's own send
- * timeout allows. */
-int feed_inputs(int control, const struct spec *s, struct err *e) must_check;
+ * timeout allows; ECANCELED when cancel_fd (-1: none) becomes readable. */
+int feed_inputs(int control, const struct spec *s, int cancel_fd, struct err *e) must_check;
 
 #endif

@@ -22,7 +22,7 @@
 
 #include "base/fd.h"
 #include "image/host.h"
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/cgroup.h"
 #include "native/collect.h"
 #include "native/feed.h"
@@ -195,12 +195,39 @@ static int start_init(struct sandbox *b, struct err *e)
 	return launch(&l, &b->pid, &b->pidfd, e);
 }
 
+/* What init says next while the sandbox is made: this frame, or why it could not be. */
+static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count,
+		  struct err *e)
+{
+	unsigned char payload[sizeof(struct failed_record)];
+	struct failed_record failed;
+	struct frame f;
+	int r = frame_receive(b->control, FROM_GUEST, &f, payload, sizeof payload, fds, fd_count);
+
+	if (r == 0 && f.type == FRAME_FAILED &&
+	    failed_record_decode(payload, f.size, &failed) == 0) {
+		err_set(e, (int)failed.errnum, "%s", failed.what);
+		return err_stage(e, failed.stage);
+	}
+	if (r < 0 || f.type != type) {
+		b->evidence.init_vanished = true;
+		err_set(e, r == -EPIPE || r == 0 ? 0 : -r, "init ended while the sandbox was made");
+		return err_stage(e, "init");
+	}
+	return 0;
+}
+
 static int send_to_init(struct sandbox *b, enum frame_type type, const void *payload, size_t size,
 			const int *fds, size_t fd_count, struct err *e)
 {
 	int r = frame_send(b->control, type, 0, payload, (uint32_t)size, fds, fd_count);
 
-	return r < 0 ? err_set(e, -r, "talk to init") : 0;
+	if (r == 0)
+		return 0;
+	/* Init has given up: its report is waiting and says why. */
+	if (r == -EPIPE || r == -ECONNRESET)
+		return expect(b, FRAME_READY, NULL, NULL, e);
+	return err_set(e, -r, "talk to init");
 }
 
 static int send_plan(struct sandbox *b, struct err *e)
@@ -231,28 +258,6 @@ static int send_cgroups(struct sandbox *b, struct err *e)
 	return r;
 }
 
-/* What init says next while the sandbox is made: this frame, or why it could not be. */
-static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count,
-		  struct err *e)
-{
-	unsigned char payload[sizeof(struct failed_record)];
-	struct failed_record failed;
-	struct frame f;
-	int r = frame_receive(b->control, FROM_GUEST, &f, payload, sizeof payload, fds, fd_count);
-
-	if (r == 0 && f.type == FRAME_FAILED &&
-	    failed_record_decode(payload, f.size, &failed) == 0) {
-		err_set(e, (int)failed.errnum, "%s", failed.what);
-		return err_stage(e, failed.stage);
-	}
-	if (r < 0 || f.type != type) {
-		b->evidence.init_vanished = true;
-		err_set(e, r == -EPIPE || r == 0 ? 0 : -r, "init ended while the sandbox was made");
-		return err_stage(e, "init");
-	}
-	return 0;
-}
-
 static int give_ids(struct sandbox *b, struct err *e)
 {
 	const struct slot *k = &b->slot;
@@ -275,11 +280,23 @@ static int give_ids(struct sandbox *b, struct err *e)
 	return r < 0 && !e->stage[0] ? err_stage(e, "userns") : r;
 }
 
+/* Init's own clock runs out a second after ours. */
+static uint32_t init_limit_ms(uint64_t timeout_us)
+{
+	uint64_t ms = timeout_us / 1000 + 1000;
+
+	return ms > UINT32_MAX ? 0 : (uint32_t)ms;
+}
+
 static int send_command(struct sandbox *b, struct err *e)
 {
 	const struct spec *s = b->spec;
-	struct exec_record exec = {s->uid, s->gid, (uint32_t)s->command.count,
-				   (uint32_t)s->env.count, EXEC_LAST};
+	struct exec_record exec = {.uid = s->uid,
+				   .gid = s->gid,
+				   .argc = (uint32_t)s->command.count,
+				   .envc = (uint32_t)s->env.count,
+				   .flags = EXEC_LAST,
+				   .limit_ms = init_limit_ms(s->timeout_us)};
 	size_t size = sizeof exec + strlen(s->workdir) + 1, n;
 	_cleanup_free_ char *payload = NULL;
 	const struct strings *lists[] = {&s->command, &s->env};
@@ -313,20 +330,34 @@ static void sweep_once(const struct sandbox *b)
 		cgroup_sweep(&b->host, b->places);
 }
 
+/* A slot and the cgroup of its number. A cgroup that cannot be emptied (a process of a killed run hangs in
+ * the kernel) costs its slot, not the run. */
+static int take_slot(struct sandbox *b, const struct id_range *range, struct err *e)
+{
+	for (uint32_t from = 0;; from = b->slot.number + 1) {
+		if (slot_acquire(b->places, range, from, &b->slot, e) < 0)
+			return err_stage(e, "ids");
+		if (cgroup_create(&b->host, &b->slot, b->spec, &b->cgroup, e) == 0)
+			return 0;
+		if (e->errnum != EBUSY || from > b->slot.number)
+			return err_stage(e, "cgroup");
+		slot_release(&b->slot);
+	}
+}
+
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
 	struct id_range range;
 
-	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0 ||
-	    slot_acquire(b->places, &range, &b->slot, e) < 0)
+	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
 	if (host_image_open(b->places, &b->image, e) < 0)
 		return err_stage(e, "image");
 	cgroup_host_find(b->places, &b->host);
 	sweep_once(b);
-	if (cgroup_create(&b->host, b->slot.number, b->spec, &b->cgroup, e) < 0)
-		return err_stage(e, "cgroup");
+	if (take_slot(b, &range, e) < 0)
+		return -1;
 	if (make_plan(b, e) < 0)
 		return err_stage(e, "plan");
 	if (start_init(b, e) < 0)
@@ -366,16 +397,31 @@ static int expect_start(struct sandbox *b, struct err *e)
 static int start_command(struct sandbox *b, struct err *e)
 {
 	struct err sending = {0};
-	bool sent =
-		feed_inputs(b->control, b->spec, &sending) == 0 && send_command(b, &sending) == 0;
+	bool sent = feed_inputs(b->control, b->spec, b->io->cancel_fd, &sending) == 0 &&
+		    send_command(b, &sending) == 0;
 	bool broken = sending.errnum == EPIPE || sending.errnum == ECONNRESET;
 
+	if (sending.errnum == ECANCELED) {
+		b->evidence.has_verdict = true;
+		b->evidence.verdict = REASON_CANCELLED;
+		return -1;
+	}
 	if (expect_places(b, e) < 0)
 		return -1;
 	if (sent || broken)
 		return expect_start(b, e);
 	*e = sending;
 	return err_stage(e, "files");
+}
+
+/* Without a counter --cpu-time would be a promise that nobody keeps. */
+static int check_cpu_counter(struct sandbox *b, struct err *e)
+{
+	if (b->spec->cpu_time_us == SPEC_UNLIMITED || b->spec->best_effort ||
+	    cgroup_cpu_us(&b->cgroup) != UINT64_MAX)
+		return 0;
+	err_set(e, 0, "--cpu-time: this host counts no CPU time for a cgroup (cpuacct is missing)");
+	return err_stage(e, "cgroup");
 }
 
 static void watch(struct sandbox *b)
@@ -458,12 +504,27 @@ static int place_of(const struct sandbox *b, const char *path)
 	return -1;
 }
 
+static uint64_t size_of(const struct sandbox *b, const char *path)
+{
+	for (uint32_t i = 0; i < b->plan->tmpfs_count; i++)
+		if (strcmp(b->plan->tmpfs[i].path, path) == 0)
+			return b->plan->tmpfs[i].size_bytes;
+	return 0;
+}
+
 static void export_artifacts(struct sandbox *b)
 {
-	struct collect_source from = {place_of(b, "/output"), place_of(b, "/workspace"), -1};
+	struct collect_source from = {
+		.output = place_of(b, "/output"),
+		.workspace = place_of(b, "/workspace"),
+		.userns = b->places->rootless ? b->places_fd[b->plan->tmpfs_count] : -1,
+		.cancel_fd = b->io->cancel_fd,
+		.bytes_max = size_of(b, "/output") + size_of(b, "/workspace"),
+	};
 
-	if (b->places->rootless)
-		from.userns = b->places_fd[b->plan->tmpfs_count];
+	/* A cancelled run's own signal is still there to be read: it must not end the export too. */
+	if (b->evidence.has_verdict && b->evidence.verdict == REASON_CANCELLED)
+		from.cancel_fd = -1;
 	collect_artifacts(b->spec, &from, b->result);
 }
 
@@ -500,7 +561,7 @@ static void say_enforced(struct sandbox *b, bool made)
 	f->user_namespace = f->no_new_privs = true;
 	f->memory = mechanism(c, c->has[MEMORY]);
 	f->swap = mechanism(c, c->has_swap);
-	if (c->has[MEMORY] && !c->has_swap)
+	if (c->host_without_swap)
 		f->swap = "host has no swap";
 	f->cpu = mechanism(c, c->has[CPU]);
 	f->pids = mechanism(c, c->has[PIDS]);
@@ -659,8 +720,9 @@ static void run_sandbox(struct sandbox *b, const struct native_io *io, struct er
 {
 	bool made = false;
 
-	if (create(b, e) < 0 || start_command(b, e) < 0) {
-		creation_failed(b, e);
+	if (create(b, e) < 0 || check_cpu_counter(b, e) < 0 || start_command(b, e) < 0) {
+		if (!b->evidence.has_verdict)
+			creation_failed(b, e);
 	} else {
 		made = true;
 		watch(b);

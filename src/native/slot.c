@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -97,6 +98,7 @@ int slot_try(const struct places *places, uint32_t number, int *ret_lock)
 {
 	char path[sizeof places->runtime + 32];
 	_cleanup_close_ int fd = -1;
+	struct stat st;
 
 	snprintf(path, sizeof path, "%s/slots/%u", places->runtime, number);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -104,36 +106,55 @@ int slot_try(const struct places *places, uint32_t number, int *ret_lock)
 		return -errno;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return -errno;
+	/* A lock on a file that somebody has removed meanwhile locks nothing. */
+	if (fstat(fd, &st) < 0 || st.st_nlink == 0)
+		return -EWOULDBLOCK;
 	*ret_lock = TAKE_FD(fd);
 	return 0;
 }
 
-static int make_slot_dir(const struct places *places, struct err *e)
+/* The folder of the locks, made if missing. It and its parent must be ours alone: whoever could remove a
+ * lock could have two sandboxes share their ids. */
+int slot_realm(const struct places *places, uint32_t *ret_realm, struct err *e)
 {
 	char path[sizeof places->runtime + 32];
-	int r;
+	struct stat st, parent;
+	int r = 0;
 
 	snprintf(path, sizeof path, "%s/slots", places->runtime);
-	r = make_private_dirs(path);
-	return r < 0 ? err_set(e, -r, "make %s", path) : 0;
+	if (lstat(path, &st) < 0) {
+		r = make_private_dirs(path);
+		if (r == 0 && lstat(path, &st) < 0)
+			r = -errno;
+	}
+	if (r == 0 && lstat(places->runtime, &parent) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_set(e, -r, "make %s", path);
+	if (!S_ISDIR(st.st_mode) || !S_ISDIR(parent.st_mode) || st.st_uid != geteuid() ||
+	    parent.st_uid != geteuid() || (st.st_mode | parent.st_mode) & 022)
+		return err_set(e, EPERM, "%s: others may write there: remove it", path);
+	*ret_realm =
+		(uint32_t)(st.st_ino * 0x9e3779b1u ^ (st.st_ino >> 32) ^ st.st_dev * 0x85ebca6bu);
+	return 0;
 }
 
-int slot_acquire(const struct places *places, const struct id_range *range, struct slot *ret,
-		 struct err *e)
+int slot_acquire(const struct places *places, const struct id_range *range, uint32_t from,
+		 struct slot *ret, struct err *e)
 {
-	for (uint32_t n = 0; n < range->slots; n++) {
+	uint32_t realm;
+
+	if (slot_realm(places, &realm, e) < 0)
+		return -1;
+	for (uint32_t n = from; n < range->slots; n++) {
 		int r = slot_try(places, n, &ret->lock);
 
-		if (r == -ENOENT) {
-			if (make_slot_dir(places, e) < 0)
-				return -1;
-			r = slot_try(places, n, &ret->lock);
-		}
 		if (r == -EWOULDBLOCK)
 			continue;
 		if (r < 0)
 			return err_set(e, -r, "lock %s/slots/%u", places->runtime, n);
 		ret->number = n;
+		ret->realm = realm;
 		ret->root_uid = range->uid_base + n * IDS_PER_SLOT;
 		ret->root_gid = range->gid_base + n * IDS_PER_SLOT;
 		ret->user_uid = ret->root_uid + 1;

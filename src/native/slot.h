@@ -24,6 +24,7 @@ struct id_range {
 struct slot {
 	int lock; /* -1: none */
 	uint32_t number;
+	uint32_t realm; /* which lock folder: two that do not see each other's locks differ */
 	uint32_t root_uid, root_gid; /* host ids of root inside */
 	uint32_t user_uid, user_gid; /* host ids of the sandbox user */
 };
@@ -33,8 +34,12 @@ struct slot {
 int id_range_find(const struct places *places, const char *block, struct id_range *ret,
 		  struct err *e) must_check;
 
-int slot_acquire(const struct places *places, const struct id_range *range, struct slot *ret,
-		 struct err *e) must_check;
+/* The first free slot from this number on. */
+int slot_acquire(const struct places *places, const struct id_range *range, uint32_t from,
+		 struct slot *ret, struct err *e) must_check;
+
+/* Identifies the folder of the locks, which is made if missing and checked. */
+int slot_realm(const struct places *places, uint32_t *ret_realm, struct err *e) must_check;
 
 /* Try to take this very slot, without waiting: 0, or -EWOULDBLOCK when it is in use, or -errno. */
 int slot_try(const struct places *places, uint32_t number, int *ret_lock) must_check;

@@ -12,6 +12,8 @@
 /* How often full disks are looked for (SECURITY-BASIS 4.2), and CPU time at the least. */
 #define DISK_INTERVAL_US    250000
 #define CPU_INTERVAL_MIN_US 5000
+/* And where nothing bounds how fast it grows. */
+#define CPU_INTERVAL_UNLIMITED_US 50000
 
 enum slot_of_poll {
 	POLL_CONTROL,
@@ -39,8 +41,31 @@ static bool is_over(const struct supervision *s)
 	return s->evidence->has_verdict || s->evidence->main_ended || s->protocol_error;
 }
 
+static void check_output_limit(struct supervision *s, const struct stream *stream)
+{
+	if (stream->captured->bytes > s->spec->max_output_bytes && s->spec->kill_on_output_limit)
+		decide(s, REASON_OUTPUT_LIMIT);
+}
+
+/* What the command wrote before it ended counts before its end. A survivor may go on writing: at most
+ * a full pipe (1 MiB is the most an ordinary user can make of one) is taken. */
+static void take_written(struct supervision *s, struct stream *stream)
+{
+	uint64_t until = stream->captured->bytes + (1 << 20);
+
+	while (stream->source >= 0 && stream->captured->bytes < until && stream_read(stream) > 0)
+		;
+	check_output_limit(s, stream);
+}
+
 static void command_exited(struct supervision *s, const struct exited_record *r)
 {
+	if (s->spec->kill_on_output_limit) {
+		take_written(s, &s->out);
+		take_written(s, &s->err);
+		if (s->evidence->has_verdict)
+			return;
+	}
 	s->ended_us = now_us();
 	s->survivors = r->survivors;
 	s->evidence->main_ended = true;
@@ -133,8 +158,7 @@ static void take_output(struct supervision *s, struct stream *stream)
 
 	if (n > 0)
 		s->last_output_us = now_us();
-	if (stream->captured->bytes > s->spec->max_output_bytes && s->spec->kill_on_output_limit)
-		decide(s, REASON_OUTPUT_LIMIT);
+	check_output_limit(s, stream);
 }
 
 void supervise_sample_disk(struct supervision *s)
@@ -172,7 +196,8 @@ static void check_cpu_time(struct supervision *s, uint64_t now)
 		decide(s, REASON_CPU_TIME);
 		return;
 	}
-	left = (s->spec->cpu_time_us - used) * 1000 / s->spec->cpus_millis;
+	left = s->cgroup->has[CPU] ? (s->spec->cpu_time_us - used) * 1000 / s->spec->cpus_millis
+				   : CPU_INTERVAL_UNLIMITED_US;
 	s->next_cpu_us = now + (left > CPU_INTERVAL_MIN_US ? left : CPU_INTERVAL_MIN_US);
 }
 
@@ -257,7 +282,10 @@ static void handle_events(struct supervision *s, const struct pollfd p[POLL_COUN
 	if (p[POLL_CANCEL].revents || s->out.sink_gone || s->err.sink_gone)
 		decide(s, REASON_CANCELLED);
 	if (!is_over(s) && (!control_open || (p[POLL_PIDFD].revents && !p[POLL_CONTROL].revents))) {
-		/* Init is gone without a record. */
+		/* Init is gone without a record. It has a clock of its own, for when this process is
+		 * stopped or blocked: then it was the time-out all the same. */
+		if (now_us() >= after(s->started_us, s->spec->timeout_us))
+			decide(s, REASON_TIMEOUT);
 		s->protocol_error = true;
 	}
 }

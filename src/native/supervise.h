@@ -9,7 +9,7 @@
 #ifndef NATIVE_SUPERVISE_H
 #define NATIVE_SUPERVISE_H
 
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/cgroup.h"
 #include "native/native.h"
 #include "native/stream.h"
@@ -39,7 +39,6 @@ struct supervision {
 	const char *stdin_data;
 	size_t stdin_size;
 	char stdin_buffer[65536];
-	size_t stdin_filled;
 	uint64_t last_output_us, next_cpu_us, next_disk_us;
 };
 

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -40,6 +41,9 @@ static const char *const socket_names[] = {"docker.sock", "containerd.sock", "po
 static const char *const forbidden[] = {"/",    "/proc",    "/sys",  "/dev",
 					"/run", "/var/run", "/boot", "/etc"};
 
+/* And trees of which no part is a caller's: the kernel's, and the one full of services' sockets. */
+static const char *const forbidden_trees[] = {"/proc", "/sys", "/dev", "/run"};
+
 static bool is_below(const char *path, const char *folder)
 {
 	size_t n = strlen(folder);
@@ -55,10 +59,11 @@ static int check_place(const char *path, int fd, struct err *e)
 			return err_set(e, 0,
 				       "--volume %.200s: this tree cannot be given to a sandbox",
 				       path);
-	if (is_below(path, "/proc") || is_below(path, "/sys") || is_below(path, "/dev"))
-		return err_set(e, 0,
-			       "--volume %.200s: kernel file systems cannot be given to a sandbox",
-			       path);
+	for (size_t i = 0; i < ARRAY_SIZE(forbidden_trees); i++)
+		if (is_below(path, forbidden_trees[i]))
+			return err_set(
+				e, 0, "--volume %.200s: nothing below %s can be given to a sandbox",
+				path, forbidden_trees[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(engine_sockets); i++) {
 		char real[PATH_MAX];
 
@@ -103,12 +108,14 @@ static int prepare_one(const char *host, const char *box, bool writable, const s
 		       bool rootless, struct plan_volume *v, int *ret_mount, struct err *e)
 {
 	char real[PATH_MAX];
+	const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
 	_cleanup_close_ int fd = -1, mount_fd = -1;
 	struct stat st;
 
 	if (!realpath(host, real))
 		return err_set(e, errno, "--volume %.200s", host);
-	fd = open(real, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	/* The path is resolved already: a link on it now would be somebody's race. */
+	fd = (int)syscall(SYS_openat2, AT_FDCWD, real, &how, sizeof how);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "--volume %.200s", real);
 	if (S_ISSOCK(st.st_mode))

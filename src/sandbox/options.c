@@ -381,15 +381,32 @@ static int last_name(const char *path, char *name, size_t size)
 	return 0;
 }
 
+int spec_add_input(struct spec *s, const char *host, const char *box, struct err *e)
+{
+	struct spec_input *in = &s->inputs[s->input_count];
+
+	if (s->input_count == SPEC_MAX_INPUTS)
+		return err_set(e, 0, "at most %d", SPEC_MAX_INPUTS);
+	if (strlen(box) >= sizeof in->box)
+		return err_set(e, 0, "destination is longer than %zu bytes", sizeof in->box - 1);
+	if (box_path_check("destination", box, e) < 0)
+		return -1;
+	in->host = strdup(host);
+	if (!in->host)
+		return err_set(e, ENOMEM, "keep %.60s", host);
+	memcpy(in->box, box, strlen(box) + 1);
+	s->input_count++;
+	return 0;
+}
+
 /* SRC or SRC:DEST; DEST is below /workspace unless absolute, and a folder to put SRC in if it ends with
  * a slash. */
 static int set_in(struct spec *s, const char *v, struct err *e)
 {
-	struct spec_input *in = &s->inputs[s->input_count];
 	const char *dest = strrchr(v, ':');
 	size_t n = dest ? (size_t)(dest - v) : strlen(v);
 	bool into = !dest || (dest[1] && dest[strlen(dest) - 1] == '/');
-	char name[SPEC_PATH_SIZE] = "";
+	char name[SPEC_PATH_SIZE] = "", box[SPEC_PATH_SIZE];
 	_cleanup_free_ char *host = strndup(v, n);
 	int len;
 
@@ -397,17 +414,11 @@ static int set_in(struct spec *s, const char *v, struct err *e)
 		return err_set(e, ENOMEM, "keep %.60s", v);
 	if (n == 0 || (dest && !dest[1]) || (into && last_name(host, name, sizeof name) < 0))
 		return err_set(e, 0, "value \"%.100s\": give SRC or SRC:DEST", v);
-	if (s->input_count == SPEC_MAX_INPUTS)
-		return err_set(e, 0, "at most %d", SPEC_MAX_INPUTS);
-	len = snprintf(in->box, sizeof in->box, "%s%s%s",
-		       dest && dest[1] == '/' ? "" : "/workspace/", dest ? dest + 1 : "", name);
-	if (len < 0 || (size_t)len >= sizeof in->box)
-		return err_set(e, 0, "destination is longer than %zu bytes", sizeof in->box - 1);
-	if (box_path_check("destination", in->box, e) < 0)
-		return -1;
-	in->host = TAKE_PTR(host);
-	s->input_count++;
-	return 0;
+	len = snprintf(box, sizeof box, "%s%s%s", dest && dest[1] == '/' ? "" : "/workspace/",
+		       dest ? dest + 1 : "", name);
+	if (len < 0 || (size_t)len >= sizeof box)
+		return err_set(e, 0, "destination is longer than %zu bytes", sizeof box - 1);
+	return spec_add_input(s, host, box, e);
 }
 
 static int replace_text(char **field, const char *value, struct err *e)

@@ -125,6 +125,9 @@ int spec_set(struct spec *s, const struct option *o, const char *value, struct e
 int spec_add_argument(struct spec *s, const char *argument, struct err *e) must_check;
 int spec_add_env(struct spec *s, const char *entry, struct err *e) must_check;
 
+/* Copy a host file or folder to this absolute path inside. */
+int spec_add_input(struct spec *s, const char *host, const char *box, struct err *e) must_check;
+
 /* How code reaches an interpreter. */
 enum code_source { CODE_STDIN, CODE_STRING, CODE_FILE };
 
@@ -141,9 +144,10 @@ int spec_finish(struct spec *s, struct err *e) must_check;
 /* Read a spec from JSON text: the same option names with underscores, numbers in bytes and seconds,
  * plus "command" (array, or a string for `sh -c`) or "language" + "code" (+ "args"). Duplicate and
  * unknown keys are errors. `s` must be initialised. When the code arrives as "code", it is given
- * in *ret_stdin (owned by the caller, NULL if none). */
-int spec_from_json(struct spec *s, const char *text, size_t size, char **ret_stdin,
-		   size_t *ret_stdin_size, struct err *e) must_check;
+ * in *ret_stdin (owned by the caller, NULL if none). host_paths: the writer is trusted with paths of this
+ * machine and best_effort, which are refused else. was_set (may be NULL): by option row, what was said. */
+int spec_from_json(struct spec *s, const char *text, size_t size, bool host_paths, bool *was_set,
+		   char **ret_stdin, size_t *ret_stdin_size, struct err *e) must_check;
 
 /* A path inside the sandbox: absolute, no empty, "." or ".." components, shorter than SPEC_PATH_SIZE. */
 int box_path_check(const char *what, const char *path, struct err *e) must_check;

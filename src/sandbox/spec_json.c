@@ -70,7 +70,11 @@ static int set_environment(struct spec *s, json_t *object, struct err *e)
 	return 0;
 }
 
-static int set_option(struct spec *s, const char *key, json_t *value, struct err *e)
+/* What names this machine's paths, or gives up a limit. */
+static const char *const trusted_only[] = {"volume", "in", "out", "venv", "best-effort"};
+
+static int set_option(struct spec *s, const char *key, json_t *value, bool host_paths,
+		      bool *was_set, struct err *e)
 {
 	const struct option *o = strchr(key, '-') ? NULL : option_find(key);
 	json_t *item;
@@ -79,6 +83,11 @@ static int set_option(struct spec *s, const char *key, json_t *value, struct err
 	/* A file name or an environment variable of the service is not a caller's business. */
 	if (!o || o->docker || strcmp(o->name, "env-file") == 0)
 		return err_set(e, 0, "unknown field");
+	for (size_t k = 0; !host_paths && k < ARRAY_SIZE(trusted_only); k++)
+		if (strcmp(o->name, trusted_only[k]) == 0)
+			return err_set(e, 0, "not allowed here: it is for callers on this machine");
+	if (was_set)
+		was_set[o - options] = true;
 	if (o->kind != OPTION_LIST)
 		return set_scalar(s, o, value, e);
 	if (strcmp(o->name, "env") == 0)
@@ -140,8 +149,8 @@ static int set_code(struct spec *s, json_t *language, json_t *code, char **ret_s
 	return 0;
 }
 
-int spec_from_json(struct spec *s, const char *text, size_t size, char **ret_stdin,
-		   size_t *ret_stdin_size, struct err *e)
+int spec_from_json(struct spec *s, const char *text, size_t size, bool host_paths, bool *was_set,
+		   char **ret_stdin, size_t *ret_stdin_size, struct err *e)
 {
 	_cleanup_json_ json_t *root = json_read(text, size, e);
 	json_t *command, *language, *code, *args, *value;
@@ -162,7 +171,7 @@ int spec_from_json(struct spec *s, const char *text, size_t size, char **ret_std
 	json_object_foreach(root, key, value) {
 		if (value == command || value == language || value == code || value == args)
 			continue;
-		if (set_option(s, key, value, e) < 0)
+		if (set_option(s, key, value, host_paths, was_set, e) < 0)
 			return err_prefix(e, "%.60s", key);
 	}
 	if (command)

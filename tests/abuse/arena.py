@@ -102,17 +102,24 @@ def mutation_binary():
     return os.environ.get("CLOCHE_MUTATION_BINARY") or str(cloche.TOP / "build-mutation" / "cloche")
 
 
-@functools.lru_cache(None)
 def build_mutation():
-    """Make the mutation build, up to date; once per process."""
+    """Make the mutation build, up to date; once per process, also when it fails."""
+    failure = _build_mutation()
+    if failure:
+        raise RuntimeError(f"build-mutation: {failure}")
+
+
+@functools.lru_cache(None)
+def _build_mutation():
     if os.environ.get("CLOCHE_MUTATION_BINARY"):
-        return
+        return ""
     where = cloche.TOP / "build-mutation"
     if not (where / "build.ninja").exists():
-        subprocess.run(["meson", "setup", "-Dmutation=true", str(where)], cwd=cloche.TOP, check=True, capture_output=True)
+        made = subprocess.run(["meson", "setup", "-Dmutation=true", str(where)], cwd=cloche.TOP, capture_output=True, text=True)
+        if made.returncode:
+            return made.stdout[-2000:] + made.stderr[-1000:]
     made = subprocess.run(["ninja", "-C", str(where)], capture_output=True, text=True)
-    if made.returncode:
-        raise RuntimeError(f"build-mutation: {made.stdout[-3000:]}{made.stderr[-1000:]}")
+    return made.stdout[-2000:] + made.stderr[-1000:] if made.returncode else ""
 
 
 class weakened:

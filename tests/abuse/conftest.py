@@ -128,5 +128,6 @@ def canary_unreached(request):
     canary = request.getfixturevalue("canary")
     canary.reached.clear()
     yield
-    if "control" not in request.node.name and "mutation" not in request.node.nodeid:
+    weak = any(word in request.node.nodeid for word in ("_control", "test_abuse_mutation", "test_abuse_alone"))
+    if not weak:
         assert not canary.reached, f"a listener of the host was reached: {canary.reached}"

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import shutil
 import statistics
 import subprocess
@@ -38,7 +37,7 @@ class Bench:
         self.left_out, self.failures = {}, {}
         self.result = {"kernel": platform.release(), "cpus": os.cpu_count(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                        "load_before": os.getloadavg(), "rounds": args.rounds, "slow_rounds": args.slow_rounds, "tables": {}}
-        for name in ("cloche", "bench-runner", "bench-library", "libcloche.so.0"):
+        for name in ("cloche", "cloche-yaml", "bench-runner", "bench-library", "libcloche.so.0"):
             self.copy(name)
         self.environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": str(folder)}
         self.cloche = str(self.folder / "cloche")
@@ -258,6 +257,10 @@ def report(bench, said):
         print(f"failed: {name}: {f['failed']} of {f['of']}: {f['first']}")
     for name, why in bench.left_out.items():
         print(f"left out: {name}: {why}")
+    load = os.getloadavg()[0]
+    if load > 2 * os.cpu_count():
+        print(f"this machine was busy with other work (load {load:.1f} on {os.cpu_count()} processors): the times are too high, and a "
+              "program that starts more processes suffers more")
     bench.result.update(promises=said, failures=bench.failures, left_out=bench.left_out, load_after=os.getloadavg())
     bench.args.json.write_text(json.dumps(bench.result, indent=1) + "\n")
     print(f"the same in {bench.args.json}")

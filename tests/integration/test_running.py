@@ -645,6 +645,7 @@ def test_socket_below_a_volume(must_work):
     with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as s:
         s.bind(d + "/s")
         os.chmod(d, 0o755)
+        os.chown(d, 1234, 1234)  # whose files are the sandbox user's inside; root's are not
         os.chmod(d + "/s", 0o600)
         s.listen()
         s.setblocking(False)

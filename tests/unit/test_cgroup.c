@@ -10,7 +10,8 @@ static struct cgroup_host v1 = {.version = CGROUP_V1}, v2 = {.version = CGROUP_V
 
 static struct cgroup none(const struct cgroup_host *host)
 {
-	return (struct cgroup){.host = host, .dir = -1, .v1 = {-1, -1, -1, -1, -1}, .memory_limit = 1000};
+	return (struct cgroup){
+		.host = host, .dir = -1, .v1 = {-1, -1, -1, -1, -1}, .memory_limit = 1000};
 }
 
 static void test_nothing_to_read(void **state)
@@ -24,7 +25,8 @@ static void test_nothing_to_read(void **state)
 
 		cgroup_read(&c, &r);
 		assert_int_equal(r.oom_kills, 0);
-		assert_true(r.cpu_us == UNKNOWN && r.memory_peak_bytes == UNKNOWN && r.pids_peak == UNKNOWN);
+		assert_true(r.cpu_us == UNKNOWN && r.memory_peak_bytes == UNKNOWN &&
+			    r.pids_peak == UNKNOWN);
 		assert_false(r.memory_hit || r.pids_hit);
 		assert_true(cgroup_cpu_us(&c) == UNKNOWN);
 	}
@@ -38,7 +40,8 @@ static void test_v2(void **state)
 
 	(void)state;
 	c.dir = scratch_make(path);
-	text_at(c.dir, "memory.events", "low 0\nhigh 0\nmax 35\noom 1\noom_kill 1\noom_group_kill 0\n");
+	text_at(c.dir, "memory.events",
+		"low 0\nhigh 0\nmax 35\noom 1\noom_kill 1\noom_group_kill 0\n");
 	text_at(c.dir, "memory.peak", "9437184\n");
 	text_at(c.dir, "pids.events", "max 3\n");
 	text_at(c.dir, "pids.peak", "5\n");
@@ -50,7 +53,8 @@ static void test_v2(void **state)
 	assert_int_equal(r.pids_peak, 4); /* without our init */
 	assert_true(r.memory_hit && r.pids_hit);
 	/* oom_kill must not be taken from oom_group_kill, nor max from memory.max lines */
-	text_at(c.dir, "memory.events", "low 0\nhigh 7\nmax 0\noom 5\noom_group_kill 9\noom_kill 0\n");
+	text_at(c.dir, "memory.events",
+		"low 0\nhigh 7\nmax 0\noom 5\noom_group_kill 9\noom_kill 0\n");
 	text_at(c.dir, "pids.events", "max 0\n");
 	cgroup_read(&c, &r);
 	assert_int_equal(r.oom_kills, 0);
@@ -98,7 +102,8 @@ static void test_v1(void **state)
 /* What cannot be a counter is no counter. */
 static void test_junk(void **state)
 {
-	static const char *const junk[] = {"", "\n", "max\n", "-1\n", "1e3\n", "1 2\n", "99999999999999999999\n", "x"};
+	static const char *const junk[] = {
+		"", "\n", "max\n", "-1\n", "1e3\n", "1 2\n", "99999999999999999999\n", "x"};
 	char path[256], big[5000];
 	struct cgroup c = none(&v2);
 	struct cgroup_counters r;
@@ -111,7 +116,8 @@ static void test_junk(void **state)
 		text_at(c.dir, "cpu.stat", junk[i]);
 		text_at(c.dir, "memory.events", junk[i]);
 		cgroup_read(&c, &r);
-		assert_true(r.memory_peak_bytes == UNKNOWN && r.pids_peak == UNKNOWN && r.cpu_us == UNKNOWN);
+		assert_true(r.memory_peak_bytes == UNKNOWN && r.pids_peak == UNKNOWN &&
+			    r.cpu_us == UNKNOWN);
 		assert_int_equal(r.oom_kills, 0);
 	}
 	text_at(c.dir, "pids.peak", "0\n");
@@ -131,6 +137,7 @@ static void test_junk(void **state)
 static void test_host_without(void **state)
 {
 	struct cgroup_host host = {.why_not = "no usable cgroup controllers: mount cgroup2"};
+	struct slot slot = {.lock = -1};
 	struct cgroup c;
 	struct spec s;
 	struct err e;
@@ -139,10 +146,10 @@ static void test_host_without(void **state)
 
 	(void)state;
 	assert_int_equal(spec_init(&s, &e), 0);
-	assert_int_equal(cgroup_create(&host, 0, &s, &c, &e), -1);
+	assert_int_equal(cgroup_create(&host, &slot, &s, &c, &e), -1);
 	assert_contains(e.text, "limits cannot be enforced: no usable cgroup controllers");
 	s.best_effort = true;
-	assert_int_equal(cgroup_create(&host, 0, &s, &c, &e), 0);
+	assert_int_equal(cgroup_create(&host, &slot, &s, &c, &e), 0);
 	assert_int_equal(c.dir, -1);
 	assert_int_equal(cgroup_create_v1(&c, &s, fds, &count, &e), 0);
 	assert_int_equal(count, 0);
@@ -154,7 +161,9 @@ static void test_host_without(void **state)
 /* v1 with a controller missing is as good as none. */
 static void test_v1_controller_missing(void **state)
 {
-	struct cgroup_host host = {.version = CGROUP_V1, .why_not = "/sys/fs/cgroup/memory: is not there"};
+	struct cgroup_host host = {.version = CGROUP_V1,
+				   .why_not = "/sys/fs/cgroup/memory: is not there"};
+	struct slot slot = {.lock = -1};
 	struct cgroup c;
 	struct spec s;
 	struct err e;
@@ -163,7 +172,7 @@ static void test_v1_controller_missing(void **state)
 
 	(void)state;
 	assert_int_equal(spec_init(&s, &e), 0);
-	assert_int_equal(cgroup_create(&host, 0, &s, &c, &e), 0);
+	assert_int_equal(cgroup_create(&host, &slot, &s, &c, &e), 0);
 	assert_int_equal(cgroup_create_v1(&c, &s, fds, &count, &e), -1);
 	assert_contains(e.text, "/sys/fs/cgroup/memory: is not there");
 	assert_int_equal(count, 0);
@@ -174,9 +183,12 @@ static void test_v1_controller_missing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_to_read), cmocka_unit_test(test_v2),
-		cmocka_unit_test(test_v1),		cmocka_unit_test(test_junk),
-		cmocka_unit_test(test_host_without),	cmocka_unit_test(test_v1_controller_missing),
+		cmocka_unit_test(test_nothing_to_read),
+		cmocka_unit_test(test_v2),
+		cmocka_unit_test(test_v1),
+		cmocka_unit_test(test_junk),
+		cmocka_unit_test(test_host_without),
+		cmocka_unit_test(test_v1_controller_missing),
 	};
 
 	return cmocka_run_group_tests_name("cgroup", tests, NULL, NULL);

@@ -14,6 +14,8 @@ struct scene {
 	char out[300];
 	struct spec spec;
 	struct result result;
+	uint64_t bytes_max;
+	int cancel_fd;
 };
 
 static int open_dir(int at, const char *name)
@@ -34,6 +36,8 @@ static void begin(struct scene *s)
 	snprintf(s->out, sizeof s->out, "%s/out", s->path);
 	assert_int_equal(spec_init(&s->spec, &e), 0);
 	s->spec.out_dir = strdup(s->out);
+	s->bytes_max = 1 << 20;
+	s->cancel_fd = -1;
 }
 
 static void pattern(struct scene *s, const char *glob)
@@ -45,7 +49,7 @@ static void pattern(struct scene *s, const char *glob)
 
 static void collect(struct scene *s)
 {
-	struct collect_source from = {s->output, s->workspace, -1};
+	struct collect_source from = {s->output, s->workspace, -1, s->cancel_fd, s->bytes_max};
 
 	collect_artifacts(&s->spec, &from, &s->result);
 }
@@ -172,7 +176,7 @@ static void test_sizes(void **state)
 	(void)state;
 	begin(&s);
 	fd = openat(s.output, "sparse", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	assert_int_equal(ftruncate(fd, (off_t)COLLECT_MAX_BYTES + 1), 0);
+	assert_int_equal(ftruncate(fd, (1 << 20) + 1), 0);
 	close(fd);
 	fd = openat(s.output, "huge", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
@@ -215,6 +219,70 @@ static void test_names(void **state)
 	end(&s);
 }
 
+/* All together, whatever the order they are found in. */
+static void test_total_size(void **state)
+{
+	struct scene s;
+	size_t taken_count = 0;
+	char text[8];
+
+	(void)state;
+	begin(&s);
+	s.bytes_max = 10;
+	for (int i = 0; i < 5; i++) {
+		snprintf(text, sizeof text, "f%d", i);
+		text_at(s.output, text, "four");
+	}
+	text_at(s.output, "none", "");
+	collect(&s);
+	assert_int_equal(s.result.artifact_count, 6);
+	for (size_t i = 0; i < s.result.artifact_count; i++)
+		taken_count += !s.result.artifacts[i].skipped;
+	assert_int_equal(taken_count, 3); /* two of four bytes, and the empty one */
+	end(&s);
+}
+
+/* More names than an export tells of: it stops, and its last word says so. */
+static void test_too_many(void **state)
+{
+	const struct artifact *last;
+	struct scene s;
+	char text[16];
+
+	(void)state;
+	begin(&s);
+	for (int i = 0; i < COLLECT_MAX_TOLD + 100; i++) {
+		snprintf(text, sizeof text, "%d", i);
+		assert_int_equal(symlinkat("x", s.output, text), 0);
+	}
+	collect(&s);
+	assert_int_equal(s.result.artifact_count, COLLECT_MAX_TOLD + 1);
+	last = &s.result.artifacts[COLLECT_MAX_TOLD];
+	assert_string_equal(last->skipped, "too much: this and the rest was left out");
+	end(&s);
+}
+
+static void test_cancelled(void **state)
+{
+	struct scene s;
+	int p[2];
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	assert_int_equal(write(p[1], "x", 1), 1);
+	s.cancel_fd = p[0];
+	text_at(s.output, "x", "1");
+	text_at(s.output, "y", "2");
+	collect(&s);
+	assert_int_equal(s.result.artifact_count, 1);
+	assert_string_equal(s.result.artifacts[0].skipped,
+			    "too much: this and the rest was left out");
+	close(p[0]);
+	close(p[1]);
+	end(&s);
+}
+
 /* The folder `depth` times "d" below. */
 static int deep(int dir, int depth)
 {
@@ -254,8 +322,10 @@ static void test_depth(void **state)
 		too_deep |= s.result.artifacts[i].skipped &&
 			    strcmp(s.result.artifacts[i].skipped, "nested too deep") == 0;
 	assert_true(too_deep);
-	assert_true(s.result.artifact_count >= TREE_MAX_DEPTH && s.result.artifact_count <= TREE_MAX_DEPTH + 4);
-	for (int depth = 160; depth >= 40; depth -= 40) { /* deeper than tree_remove() goes: from below */
+	assert_true(s.result.artifact_count >= TREE_MAX_DEPTH &&
+		    s.result.artifact_count <= TREE_MAX_DEPTH + 4);
+	for (int depth = 160; depth >= 40;
+	     depth -= 40) { /* deeper than tree_remove() goes: from below */
 		inner = deep(s.output, depth);
 		assert_int_equal(tree_remove(inner, "d"), 0);
 		close(inner);
@@ -357,7 +427,8 @@ static void test_output_folder(void **state)
 	assert_string_equal(text, "safe");
 	assert_string_equal(row(&s, "sub/x")->skipped, "cannot be written to the output folder");
 	assert_int_equal(faccessat(s.dir, "elsewhere/x", F_OK, 0), -1);
-	assert_string_equal(row(&s, "was-a-folder")->skipped, "cannot be written to the output folder");
+	assert_string_equal(row(&s, "was-a-folder")->skipped,
+			    "cannot be written to the output folder");
 	assert_true(s.result.artifacts_failed);
 	assert_contains(s.result.message, "not every artifact");
 	close(out);
@@ -385,7 +456,7 @@ static void test_no_output_folder(void **state)
 
 static void test_no_sources(void **state)
 {
-	struct collect_source none = {-1, -1, -1};
+	struct collect_source none = {-1, -1, -1, -1, 1 << 20};
 	struct scene s;
 
 	(void)state;
@@ -403,6 +474,9 @@ int main(void)
 		cmocka_unit_test(test_files_and_folders),
 		cmocka_unit_test(test_links_and_specials),
 		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_total_size),
+		cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_depth),
 		cmocka_unit_test(test_patterns),

@@ -131,10 +131,8 @@ static void test_stage_is_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_set),
-		cmocka_unit_test(test_set_truncation),
-		cmocka_unit_test(test_prefix),
-		cmocka_unit_test(test_prefix_truncation),
+		cmocka_unit_test(test_set),          cmocka_unit_test(test_set_truncation),
+		cmocka_unit_test(test_prefix),       cmocka_unit_test(test_prefix_truncation),
 		cmocka_unit_test(test_stage_is_cut),
 	};
 

@@ -26,7 +26,7 @@ struct box {
 	char out[2][1 << 20]; /* what came as stdout, stderr */
 	size_t size[2];
 	bool eof[2];
-	uint32_t credit;
+	uint32_t credit, limit_ms;
 	bool exited; /* EXITED was seen */
 	struct exited_record end;
 	struct failed_record failed;
@@ -72,7 +72,7 @@ static int end_box(struct box *b)
 
 static void order(struct box *b, unsigned flags, const char *const *argv)
 {
-	struct exec_record exec = {USER, USER, 0, 1, flags};
+	struct exec_record exec = {USER, USER, 0, 1, flags, b->limit_ms};
 	char payload[4096];
 	size_t n = sizeof exec;
 
@@ -143,10 +143,10 @@ static bool usable(void)
 {
 	return geteuid() == 0;
 }
-#define NEED_ROOT()                                                                   \
-	do {                                                                          \
-		if (!usable())                                                        \
-			skip_because("becoming the sandbox user takes root");         \
+#define NEED_ROOT()                                                           \
+	do {                                                                  \
+		if (!usable())                                                \
+			skip_because("becoming the sandbox user takes root"); \
 	} while (0)
 
 static void test_output(void **state)
@@ -179,7 +179,8 @@ static void test_output_that_looks_like_frames(void **state)
 	(void)state;
 	NEED_ROOT();
 	b = start_box();
-	ORDER(b, RELAYED, "printf", "\\020\\0\\0\\0\\005\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0");
+	ORDER(b, RELAYED, "printf",
+	      "\\020\\0\\0\\0\\005\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0");
 	expect(b, FRAME_STARTED);
 	until(b, FRAME_EXITED);
 	assert_int_equal(b->size[0], 24);
@@ -283,7 +284,8 @@ static void test_window_is_a_limit(void **state)
 	(void)state;
 	NEED_ROOT();
 	b = start_box();
-	ORDER(b, RELAYED, "sleep", "100");
+	/* ends when there is no one to write to */
+	ORDER(b, RELAYED, "sh", "-c", "while sleep 0.1; do echo; done");
 	expect(b, FRAME_STARTED);
 	send_stdin(b, data, sizeof data); /* fills the pipe */
 	until(b, FRAME_CREDIT);
@@ -322,7 +324,8 @@ static void test_signal(void **state)
 	(void)state;
 	NEED_ROOT();
 	b = start_box();
-	ORDER(b, RELAYED, "sh", "-c", "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done");
+	ORDER(b, RELAYED, "sh", "-c",
+	      "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done");
 	while (b->size[0] < 6)
 		assert_true(next(b));
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
@@ -458,6 +461,27 @@ static void test_commands_in_turn(void **state)
 	assert_int_equal(end_box(b), 0);
 }
 
+/* The guest's own clock, for when the outside is stopped: no report, just the end. */
+static void test_limit(void **state)
+{
+	struct box *b;
+
+	(void)state;
+	NEED_ROOT();
+	b = start_box();
+	b->limit_ms = 200;
+	ORDER(b, RELAYED, "cat"); /* until its stdin ends */
+	expect(b, FRAME_STARTED);
+	while (next(b))
+		assert_int_not_equal(b->f.type, FRAME_EXITED);
+	assert_int_equal(end_box(b), 1);
+	b = start_box(); /* one that is over in time */
+	b->limit_ms = 10000;
+	ORDER(b, RELAYED, "true");
+	until(b, FRAME_EXITED);
+	assert_int_equal(end_box(b), 0);
+}
+
 /* ---------------------------------------------------------------------------------------- files */
 
 static void put(struct box *b, uint32_t mode, uint64_t size, const char *path, const char *target)
@@ -560,7 +584,7 @@ static void ends(const void *bytes, size_t size)
 
 static void malformed_exec(uint32_t argc, uint32_t envc, const char *strings, size_t size)
 {
-	struct exec_record exec = {USER, USER, argc, envc, RELAYED};
+	struct exec_record exec = {USER, USER, argc, envc, RELAYED, 0};
 	unsigned char frame[256];
 
 	frame_encode(frame, FRAME_EXEC, 0, (uint32_t)(sizeof exec + size));
@@ -587,11 +611,11 @@ static void test_malformed_commands(void **state)
 static void test_malformed_frames(void **state)
 {
 	static const unsigned char bad[][12] = {
-		{0, 0, 0, 0, 1, 0, 0, 0},	       /* READY from outside */
-		{0, 0, 0, 0, 99, 0, 0, 0},	       /* unknown */
-		{1, 0, 0, 0, 4, 1, 0, 0, 'x'},	       /* stdin under the name of stdout */
+		{0, 0, 0, 0, 1, 0, 0, 0},              /* READY from outside */
+		{0, 0, 0, 0, 99, 0, 0, 0},             /* unknown */
+		{1, 0, 0, 0, 4, 1, 0, 0, 'x'},         /* stdin under the name of stdout */
 		{0xff, 0xff, 0xff, 0xff, 16, 0, 0, 0}, /* 4 GiB */
-		{0, 0, 0, 0, 33, 0, 0, 0},	       /* CGROUP: only while it is made */
+		{0, 0, 0, 0, 33, 0, 0, 0},             /* CGROUP: only while it is made */
 		{4, 0, 0, 0, 18, 0, 1, 0, 9, 0, 0, 0}, /* reserved field */
 	};
 
@@ -625,6 +649,7 @@ int main(void)
 		cmocka_unit_test(test_survivors),
 		cmocka_unit_test(test_one_command_at_a_time),
 		cmocka_unit_test(test_commands_in_turn),
+		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_put),
 		cmocka_unit_test(test_put_follows_no_link),
 		cmocka_unit_test(test_malformed_commands),

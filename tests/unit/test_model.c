@@ -25,7 +25,8 @@ static const struct {
 	{REASON_CANCELLED, "cancelled", "SANDBOX_KILLED", 130, false},
 	{REASON_CREATE_FAILED, "create_failed", "SANDBOX_CREATE_FAILED", 125, true},
 	{REASON_IMAGE_MISSING, "image_missing", "SANDBOX_IMAGE_MISSING", 125, false},
-	{REASON_RUNTIME_UNAVAILABLE, "runtime_unavailable", "SANDBOX_RUNTIME_UNAVAILABLE", 125, false},
+	{REASON_RUNTIME_UNAVAILABLE, "runtime_unavailable", "SANDBOX_RUNTIME_UNAVAILABLE", 125,
+	 false},
 	{REASON_RUNTIME_CRASH, "runtime_crash", "SANDBOX_CRASHED", 125, true},
 	{REASON_LOST, "lost", "SANDBOX_LOST", 125, true},
 };
@@ -50,7 +51,8 @@ static void test_only_exit_0_is_success(void **state)
 {
 	(void)state;
 	for (int i = 0; i < REASON_COUNT; i++) {
-		struct result r = {.reason = (enum reason)i, .signal = i == REASON_SIGNALED ? 9 : 0};
+		struct result r = {.reason = (enum reason)i,
+				   .signal = i == REASON_SIGNALED ? 9 : 0};
 
 		assert_int_equal(result_ok(&r), false);
 		if (i != REASON_EXITED) {
@@ -107,7 +109,8 @@ static void test_retryable_agrees(void **state)
 
 static void test_limits_hit(void **state)
 {
-	static const char *const names[] = {"memory", "pids", "disk", "inodes", "output", "network_denied"};
+	static const char *const names[] = {"memory", "pids",   "disk",
+					    "inodes", "output", "network_denied"};
 
 	(void)state;
 	assert_int_equal(HIT_COUNT, ARRAY_SIZE(names));
@@ -129,15 +132,16 @@ static void test_state_table(void **state)
 	(void)state;
 	for (int s = 0; s < STATE_COUNT; s++)
 		for (int e = 0; e < EVENT_COUNT; e++)
-			assert_int_equal(state_next((enum state)s, (enum state_event)e), next[s][e]);
+			assert_int_equal(state_next((enum state)s, (enum state_event)e),
+					 next[s][e]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reasons),		cmocka_unit_test(test_only_exit_0_is_success),
-		cmocka_unit_test(test_codes),		cmocka_unit_test(test_retryable_agrees),
-		cmocka_unit_test(test_limits_hit),	cmocka_unit_test(test_state_table),
+		cmocka_unit_test(test_reasons),    cmocka_unit_test(test_only_exit_0_is_success),
+		cmocka_unit_test(test_codes),      cmocka_unit_test(test_retryable_agrees),
+		cmocka_unit_test(test_limits_hit), cmocka_unit_test(test_state_table),
 	};
 
 	return cmocka_run_group_tests_name("model", tests, NULL, NULL);

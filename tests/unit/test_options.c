@@ -15,36 +15,98 @@ static const struct {
 } rows[] = {
 	{"image", {"host"}, {"", "Host", "python:3.12-slim", "host:latest", "/", "../host"}},
 	{"runtime", {"native"}, {"", "docker", "NATIVE", "runc"}},
-	{"profile", {"default", "dev", "no-locks"}, {"", "none", "Default", "unconfined", "../dev"}},
-	{"memory", {"256m", "1g", "6m", "6291456"},
-	 {"", "0", "-1", "1e30", "1e3m", "5m", "6291455", "unlimited", "max", " 1g", "1g ", "99999999t", "0x100000000"}},
+	{"profile",
+	 {"default", "dev", "no-locks"},
+	 {"", "none", "Default", "unconfined", "../dev"}},
+	{"memory",
+	 {"256m", "1g", "6m", "6291456"},
+	 {"", "0", "-1", "1e30", "1e3m", "5m", "6291455", "unlimited", "max", " 1g", "1g ",
+	  "99999999t", "0x100000000"}},
 	{"memory-swap", {"256m", "2g"}, {"", "0", "-1", "1e30", "1m", "none"}},
-	{"cpus", {"0.5", "2", "0.01", "1024"}, {"", "0", "-1", "1e30", "0.009", "1024.1", "1025", "all", "500m", "0.5 "}},
-	{"pids-limit", {"1", "64", "4194304"}, {"", "0", "-1", "1e30", "4194305", "1.5", "64k", "max", "unlimited"}},
-	{"timeout", {"5s", "0.001", "2m", "1h"}, {"", "0", "-1", "-5s", "1e30", "0.0000001", "5 s", "never", "1d", "99999999999h"}},
+	{"cpus",
+	 {"0.5", "2", "0.01", "1024"},
+	 {"", "0", "-1", "1e30", "0.009", "1024.1", "1025", "all", "500m", "0.5 "}},
+	{"pids-limit",
+	 {"1", "64", "4194304"},
+	 {"", "0", "-1", "1e30", "4194305", "1.5", "64k", "max", "unlimited"}},
+	{"timeout",
+	 {"5s", "0.001", "2m", "1h"},
+	 {"", "0", "-1", "-5s", "1e30", "0.0000001", "5 s", "never", "1d", "99999999999h"}},
 	{"cpu-time", {"5s", "100ms"}, {"", "0", "-1", "1e30", "off"}},
 	{"idle-timeout", {"5s", "100ms"}, {"", "0", "-1", "1e30", "off"}},
-	{"max-output", {"1", "65536", "1m", "unlimited"}, {"", "0", "-1", "1e30", "Unlimited", "none", "9223372036854775808"}},
+	{"max-output",
+	 {"1", "65536", "1m", "unlimited"},
+	 {"", "0", "-1", "1e30", "Unlimited", "none", "9223372036854775808"}},
 	{"on-output-limit", {"drop", "kill"}, {"", "d", "k", "stop", "Kill", "killx"}},
 	{"network", {"none"}, {"", "host", "bridge", "allow", "None", "container:x"}},
-	{"user", {"1000", "1000:1000", "65534:1", "4294967294:4294967294"},
-	 {"", "0", "0:0", "1000:0", "0:1000", "root", "nobody", "-1", "1e3", "4294967295", "1000:4294967295", "1000:", ":1000",
-	  "1000:1000:1000", "1000 ", "0x3e8", "99999999999999999999", "000000000000000000000000000000001"}},
-	{"env", {"A=b", "A=", "A==", "A=\n", "PATH=/x"}, {"", "=", "=b", "CLOCHE_UNIT_NOT_SET_ANYWHERE"}},
-	{"workdir", {"/", "/workspace", "/tmp", "/workspace/a b", "/process", "/procs/x", "/home"},
-	 {"", ".", "workspace", "../x", "/..", "/a/..", "/a/../b", "/./a", "/a/.", "//", "//a", "/a//b", "/proc", "/proc/self/fd/7",
-	  "/dev", "/dev/fd/3", "/dev/shm", "/sys", "/sys/fs", "/a\nb", "/a\x7f", "/a\x1b[2J", LONG_PATH}},
+	{"user",
+	 {"1000", "1000:1000", "65534:1", "4294967294:4294967294"},
+	 {"", "0", "0:0", "1000:0", "0:1000", "root", "nobody", "-1", "1e3", "4294967295",
+	  "1000:4294967295", "1000:", ":1000", "1000:1000:1000", "1000 ", "0x3e8",
+	  "99999999999999999999", "000000000000000000000000000000001"}},
+	{"env",
+	 {"A=b", "A=", "A==", "A=\n", "PATH=/x"},
+	 {"", "=", "=b", "CLOCHE_UNIT_NOT_SET_ANYWHERE"}},
+	{"workdir",
+	 {"/", "/workspace", "/tmp", "/workspace/a b", "/process", "/procs/x", "/home"},
+	 {"",          ".",         "workspace", "../x", "/..",     "/a/..", "/a/../b",
+	  "/./a",      "/a/.",      "//",        "//a",  "/a//b",   "/proc", "/proc/self/fd/7",
+	  "/dev",      "/dev/fd/3", "/dev/shm",  "/sys", "/sys/fs", "/a\nb", "/a\x7f",
+	  "/a\x1b[2J", LONG_PATH}},
 	{"tmpfs",
-	 {"/data", "/data:size=1m", "/data:size=1m,inodes=2", "/tmp:size=16m", "/data:exec,rw,nosuid,nodev", "/dev/shm:size=1m",
-	  "/data:", "/data:noexec"},
-	 {"", "data", ":size=1m", "/", "/usr", "/usr/x", "/etc", "/proc", "/sys/x", "/dev", "/dev/x", "/dev/shmx", "/lib64",
-	  "/data:size=0", "/data:size=-1", "/data:size=1e30", "/data:size=", "/data:inodes=1", "/data:inodes=0", "/data:suid",
-	  "/data:size", "/a/../usr", "/dev/shm:exec", LONG_PATH ":size=1m"}},
-	{"volume", {"/a:/b", "/a:/b:ro", "/a:/b:rw", "./a,b:/data", "a b:/c d"},
-	 {"", "/a", "/a:", ":/b", ":", "::", "/a:b", "/a:/b:", "/a:/b:RO", "/a:/b:ro,rw", "/a:/b:/c", "/a:/b:ro:rw", "/a:/", "/a:/usr",
-	  "/a:/etc/passwd", "/a:/proc", "/a:/dev/null", "/a:/lib", "/a:/b/..", "/a:/b\n", "/a:" LONG_PATH}},
-	{"in", {"a", "/a", "a:b", "a:/workspace/b", "dir/", "a:/tmp/x"},
-	 {"", ":b", ":", "a:..", "a:../b", "a:/x/../y", "..", "a/..", ".", "/", "a:/a//b", "a:/b\n", "a:" LONG_PATH}},
+	 {"/data", "/data:size=1m", "/data:size=1m,inodes=2", "/tmp:size=16m",
+	  "/data:exec,rw,nosuid,nodev", "/dev/shm:size=1m", "/data:", "/data:noexec"},
+	 {"",
+	  "data",
+	  ":size=1m",
+	  "/",
+	  "/usr",
+	  "/usr/x",
+	  "/etc",
+	  "/proc",
+	  "/sys/x",
+	  "/dev",
+	  "/dev/x",
+	  "/dev/shmx",
+	  "/lib64",
+	  "/data:size=0",
+	  "/data:size=-1",
+	  "/data:size=1e30",
+	  "/data:size=",
+	  "/data:inodes=1",
+	  "/data:inodes=0",
+	  "/data:suid",
+	  "/data:size",
+	  "/a/../usr",
+	  "/dev/shm:exec",
+	  LONG_PATH ":size=1m"}},
+	{"volume",
+	 {"/a:/b", "/a:/b:ro", "/a:/b:rw", "./a,b:/data", "a b:/c d"},
+	 {"",
+	  "/a",
+	  "/a:",
+	  ":/b",
+	  ":",
+	  "::",
+	  "/a:b",
+	  "/a:/b:",
+	  "/a:/b:RO",
+	  "/a:/b:ro,rw",
+	  "/a:/b:/c",
+	  "/a:/b:ro:rw",
+	  "/a:/",
+	  "/a:/usr",
+	  "/a:/etc/passwd",
+	  "/a:/proc",
+	  "/a:/dev/null",
+	  "/a:/lib",
+	  "/a:/b/..",
+	  "/a:/b\n",
+	  "/a:" LONG_PATH}},
+	{"in",
+	 {"a", "/a", "a:b", "a:/workspace/b", "dir/", "a:/tmp/x"},
+	 {"", ":b", ":", "a:..", "a:../b", "a:/x/../y", "..", "a/..", ".", "/", "a:/a//b", "a:/b\n",
+	  "a:" LONG_PATH}},
 	{"out", {"x", "/x y", ".", "/a:b"}, {""}},
 	{"artifact", {"*.png", "a/b", "[ab]?"}, {"", "/x", "../x", "a/../b", "..", LONG_PATH}},
 	{"venv", {"/venv", "venv"}, {""}},
@@ -54,7 +116,8 @@ static const struct {
 	{"interactive", {"true"}, {"false"}},
 	{"read-only", {"true"}, {"false"}},
 	{"cap-drop", {"ALL", "all"}, {"", "NET_RAW", "ALL,X"}},
-	{"security-opt", {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"},
+	{"security-opt",
+	 {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"},
 	 {"", "no-new-privileges:false", "seccomp=unconfined", "apparmor=unconfined"}},
 	{"name", {"x"}, {""}},
 	{"privileged", {NULL}, {"true", "false", ""}},
@@ -106,7 +169,8 @@ static void test_bad_values(void **state)
 			snprintf(name, sizeof name, "--%s: ", rows[i].option);
 			if (set(&s, rows[i].option, rows[i].bad[j], &e) == 0)
 				fail_msg("%s took \"%s\"", name, rows[i].bad[j]);
-			if (strncmp(e.text, name, strlen(name)) != 0 || strlen(e.text) <= strlen(name) + 4)
+			if (strncmp(e.text, name, strlen(name)) != 0 ||
+			    strlen(e.text) <= strlen(name) + 4)
 				fail_msg("%s \"%s\": says \"%s\"", name, rows[i].bad[j], e.text);
 			spec_done(&s);
 		}
@@ -129,7 +193,8 @@ static void test_bad_values_change_nothing(void **state)
 			memcpy(s.volumes, before.volumes, sizeof s.volumes);
 			memcpy(s.inputs, before.inputs, sizeof s.inputs);
 			if (memcmp(&s, &before, sizeof s) != 0)
-				fail_msg("--%s \"%s\" was refused and changed the spec", o->name, rows[i].bad[j]);
+				fail_msg("--%s \"%s\" was refused and changed the spec", o->name,
+					 rows[i].bad[j]);
 			spec_done(&s);
 		}
 }
@@ -405,8 +470,8 @@ static void test_env(void **state)
 	spec_done(&s);
 }
 
-static void env_file(struct spec *s, const char *path, int dir, const char *text, size_t size, int wanted,
-		     struct err *e)
+static void env_file(struct spec *s, const char *path, int dir, const char *text, size_t size,
+		     int wanted, struct err *e)
 {
 	char name[300];
 
@@ -499,9 +564,14 @@ static void test_amounts(void **state)
 		const char *option, *value;
 		uint64_t amount;
 	} amounts[] = {
-		{"memory", "1g", 1u << 30}, {"memory-swap", "2g", 2u << 30}, {"cpus", "2", 2000},
-		{"pids-limit", "5", 5},	    {"timeout", "1s", 1000000},	     {"cpu-time", "2s", 2000000},
-		{"idle-timeout", "3s", 3000000}, {"max-output", "4", 4},
+		{"memory", "1g", 1u << 30},
+		{"memory-swap", "2g", 2u << 30},
+		{"cpus", "2", 2000},
+		{"pids-limit", "5", 5},
+		{"timeout", "1s", 1000000},
+		{"cpu-time", "2s", 2000000},
+		{"idle-timeout", "3s", 3000000},
+		{"max-output", "4", 4},
 	};
 	struct spec s;
 	struct err e;

@@ -14,7 +14,8 @@ uid_t __wrap_geteuid(void)
 
 static void environment(const char *home, const char *config, const char *data, const char *runtime)
 {
-	static const char *const names[] = {"HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"};
+	static const char *const names[] = {"HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+					    "XDG_RUNTIME_DIR"};
 	const char *const values[] = {home, config, data, runtime};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -32,7 +33,8 @@ static void test_root(void **state)
 
 	(void)state;
 	user = 0;
-	environment("/home/x", "/evil/config", "/evil/data", "/evil/run"); /* root's places are fixed */
+	environment("/home/x", "/evil/config", "/evil/data",
+		    "/evil/run"); /* root's places are fixed */
 	assert_int_equal(places_find(&p, &e), 0);
 	assert_false(p.rootless);
 	assert_string_equal(p.config, "/etc/cloche/cloche.yaml");
@@ -158,8 +160,10 @@ static void test_private_dirs_too_long(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_root),	     cmocka_unit_test(test_user),
-		cmocka_unit_test(test_refused),	     cmocka_unit_test(test_private_dirs),
+		cmocka_unit_test(test_root),
+		cmocka_unit_test(test_user),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_private_dirs),
 		cmocka_unit_test(test_private_dirs_too_long),
 	};
 

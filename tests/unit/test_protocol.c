@@ -6,27 +6,20 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 
 static const struct row {
 	enum frame_type type;
 	unsigned from;
 	uint32_t min, max;
 } rows[] = {
-	{FRAME_READY, FROM_GUEST, 0, 0},
-	{FRAME_FAILED, FROM_GUEST, 220, 220},
-	{FRAME_STARTED, FROM_GUEST, 0, 0},
-	{FRAME_DATA, FROM_GUEST | FROM_HOST, 1, 65536},
-	{FRAME_EXITED, FROM_GUEST, 16, 16},
-	{FRAME_CREDIT, FROM_GUEST, 4, 4},
-	{FRAME_EOF, FROM_GUEST | FROM_HOST, 0, 0},
-	{FRAME_EXEC, FROM_HOST, 20, 4 << 20},
-	{FRAME_PUT, FROM_HOST, 26, 9216},
-	{FRAME_SIGNAL, FROM_HOST, 4, 4},
-	{FRAME_PLAN, FROM_HOST, 1, 262144},
-	{FRAME_CGROUP, FROM_HOST, 0, 0},
-	{FRAME_USERNS, FROM_HOST, 0, 0},
-	{FRAME_MAPME, FROM_GUEST, 0, 0},
+	{FRAME_READY, FROM_GUEST, 0, 0},           {FRAME_FAILED, FROM_GUEST, 220, 220},
+	{FRAME_STARTED, FROM_GUEST, 0, 0},         {FRAME_DATA, FROM_GUEST | FROM_HOST, 1, 65536},
+	{FRAME_EXITED, FROM_GUEST, 16, 16},        {FRAME_CREDIT, FROM_GUEST, 4, 4},
+	{FRAME_EOF, FROM_GUEST | FROM_HOST, 0, 0}, {FRAME_EXEC, FROM_HOST, 24, 4 << 20},
+	{FRAME_PUT, FROM_HOST, 26, 9216},          {FRAME_SIGNAL, FROM_HOST, 4, 4},
+	{FRAME_PLAN, FROM_HOST, 1, 262144},        {FRAME_CGROUP, FROM_HOST, 0, 0},
+	{FRAME_USERNS, FROM_HOST, 0, 0},           {FRAME_MAPME, FROM_GUEST, 0, 0},
 };
 
 static bool has_stream(unsigned type)
@@ -34,7 +27,8 @@ static bool has_stream(unsigned type)
 	return type == FRAME_DATA || type == FRAME_EOF;
 }
 
-static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from from, struct frame *f)
+static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from from,
+		  struct frame *f)
 {
 	unsigned char header[FRAME_HEADER_SIZE];
 
@@ -62,34 +56,50 @@ static void test_layout(void **state)
 	assert_memory_equal(header, wanted, sizeof wanted);
 }
 
-/* Every type, every stream, sizes around the row's limits, both directions: taken exactly when the row
- * says so. */
+static const struct row *row_of(unsigned type, enum frame_from from)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].type == type && rows[i].from & from)
+			return &rows[i];
+	return NULL;
+}
+
+static bool allowed(const struct row *row, unsigned stream, uint32_t size, enum frame_from from)
+{
+	if (!row || size < row->min || size > row->max)
+		return false;
+	if (!has_stream(row->type) || from == FROM_HOST)
+		return stream == 0;
+	return stream == 1 || stream == 2;
+}
+
+static void decode_sizes(unsigned type, unsigned stream, enum frame_from from)
+{
+	const struct row *row = row_of(type, from);
+	uint32_t min = row ? row->min : 2, max = row ? row->max : 3;
+	const uint32_t sizes[] = {0,     1,   4,   16,      20,      26,        220,
+				  65536, min, max, min - 1, max + 1, UINT32_MAX};
+
+	for (size_t k = 0; k < ARRAY_SIZE(sizes); k++) {
+		bool ok = allowed(row, stream, sizes[k], from);
+		struct frame f = {0};
+
+		if (decode(type, stream, sizes[k], from, &f) != (ok ? 0 : -EPROTO))
+			fail_msg("type %u stream %u size %u from %d", type, stream, sizes[k], from);
+		if (ok)
+			assert_true(f.type == type && f.stream == stream && f.size == sizes[k]);
+	}
+}
+
+/* Every type, streams, sizes around the row's limits, both directions: taken exactly when the row says
+ * so. */
 static void test_whole_space(void **state)
 {
 	(void)state;
 	for (unsigned type = 0; type < 256; type++)
-		for (int d = 0; d < 2; d++) {
-			enum frame_from from = d ? FROM_HOST : FROM_GUEST;
-			const struct row *row = NULL;
-
-			for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-				if (rows[i].type == type && rows[i].from & from)
-					row = &rows[i];
-			for (unsigned stream = 0; stream < 256; stream += stream < 4 ? 1 : 63) {
-				const uint32_t sizes[] = {0, 1, 4, 16, 20, 26, 220, 65536, row ? row->min : 2, row ? row->max : 3,
-							  row ? row->min - 1 : 5, row ? row->max + 1 : 6, UINT32_MAX};
-
-				for (size_t k = 0; k < ARRAY_SIZE(sizes); k++) {
-					bool stream_ok = !has_stream(type) || from == FROM_HOST ? stream == 0 : stream == 1 || stream == 2;
-					bool ok = row && stream_ok && sizes[k] >= row->min && sizes[k] <= row->max;
-					struct frame f = {0};
-
-					if (decode(type, stream, sizes[k], from, &f) != (ok ? 0 : -EPROTO))
-						fail_msg("type %u stream %u size %u from %d", type, stream, sizes[k], from);
-					if (ok)
-						assert_true(f.type == type && f.stream == stream && f.size == sizes[k]);
-				}
-			}
+		for (unsigned stream = 0; stream < 256; stream += stream < 4 ? 1 : 63) {
+			decode_sizes(type, stream, FROM_GUEST);
+			decode_sizes(type, stream, FROM_HOST);
 		}
 }
 
@@ -210,8 +220,10 @@ static void test_reader_largest_frame(void **state)
 static void test_reader_refuses_early(void **state)
 {
 	static const unsigned char bad[][FRAME_HEADER_SIZE] = {
-		{0, 0, 0, 0, 0, 0, 0, 0},   {1, 0, 1, 0, 4, 1, 0, 0}, {1, 0, 0, 0, 4, 0, 0, 0}, {1, 0, 0, 0, 4, 3, 0, 0},
-		{20, 0, 0, 0, 16, 0, 0, 0}, {4, 0, 0, 0, 18, 0, 0, 0}, {0, 0, 0, 0, 1, 1, 0, 0}, {0, 0, 0, 0, 1, 0, 1, 0},
+		{0, 0, 0, 0, 0, 0, 0, 0},         {1, 0, 1, 0, 4, 1, 0, 0},
+		{1, 0, 0, 0, 4, 0, 0, 0},         {1, 0, 0, 0, 4, 3, 0, 0},
+		{24, 0, 0, 0, 16, 0, 0, 0},       {4, 0, 0, 0, 18, 0, 0, 0},
+		{0, 0, 0, 0, 1, 1, 0, 0},         {0, 0, 0, 0, 1, 0, 1, 0},
 		{255, 255, 255, 255, 4, 1, 0, 0},
 	};
 	struct frame_reader *r = malloc(sizeof *r);
@@ -263,16 +275,25 @@ static void test_exited_record(void **state)
 		struct exited_record r;
 		int result;
 	} records[] = {
-		{{0, 0, 0, 0}, 0},	 {{0, 255, 0, 1}, 0},	   {{1, 9, 1, 0}, 0},	   {{1, 64, 0, 0}, 0},
-		{{0, 256, 0, 0}, -EPROTO}, {{1, 0, 0, 0}, -EPROTO}, {{1, 65, 0, 0}, -EPROTO}, {{2, 9, 0, 0}, -EPROTO},
-		{{0, 0, 2, 0}, -EPROTO}, {{0, 0, 0, 2}, -EPROTO},  {{0, UINT32_MAX, 0, 0}, -EPROTO},
+		{{0, 0, 0, 0}, 0},
+		{{0, 255, 0, 1}, 0},
+		{{1, 9, 1, 0}, 0},
+		{{1, 64, 0, 0}, 0},
+		{{0, 256, 0, 0}, -EPROTO},
+		{{1, 0, 0, 0}, -EPROTO},
+		{{1, 65, 0, 0}, -EPROTO},
+		{{2, 9, 0, 0}, -EPROTO},
+		{{0, 0, 2, 0}, -EPROTO},
+		{{0, 0, 0, 2}, -EPROTO},
+		{{0, UINT32_MAX, 0, 0}, -EPROTO},
 		{{UINT32_MAX, 1, 0, 0}, -EPROTO},
 	};
 	struct exited_record got;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(records); i++)
-		assert_int_equal(exited_record_decode(&records[i].r, sizeof got, &got), records[i].result);
+		assert_int_equal(exited_record_decode(&records[i].r, sizeof got, &got),
+				 records[i].result);
 	assert_int_equal(exited_record_decode(&records[0].r, sizeof got - 1, &got), -EPROTO);
 	assert_int_equal(exited_record_decode(&records[0].r, sizeof got + 1, &got), -EPROTO);
 }
@@ -297,13 +318,15 @@ static void test_send_receive(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		pair(p);
 		assert_int_equal(frame_send(p[0], FRAME_DATA, 1, data, sizes[i], NULL, 0), 0);
-		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL), 0);
+		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL),
+				 0);
 		assert_int_equal(f.type, FRAME_DATA);
 		assert_int_equal(f.stream, 1);
 		assert_int_equal(f.size, sizes[i]);
 		assert_memory_equal(data, got, sizes[i]);
 		close(p[0]);
-		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL), -EPIPE);
+		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL),
+				 -EPIPE);
 		close(p[1]);
 	}
 }
@@ -332,7 +355,8 @@ static void test_receive_errors(void **state)
 		frame_encode(frame, FRAME_DATA, 1, 10);
 		assert_int_equal(write(p[0], frame, cut), (ssize_t)cut);
 		close(p[0]);
-		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL), -EPROTO);
+		assert_int_equal(frame_receive(p[1], FROM_GUEST, &f, got, sizeof got, NULL, NULL),
+				 -EPROTO);
 		close(p[1]);
 	}
 	pair(p);

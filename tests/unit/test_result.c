@@ -8,11 +8,16 @@
 static struct result fresh(void)
 {
 	return (struct result){
-		.id = "run_1", .sandbox = "sbx_1", .reason = REASON_EXITED, .has_exit_code = true,
-		.cpu_us = RESULT_UNKNOWN, .memory_peak_bytes = RESULT_UNKNOWN, .pids_peak = RESULT_UNKNOWN,
-		.enforced = {"native", false, true, 65534, "cgroup-v1", "cgroup-v1", "cgroup-v1", "cgroup-v1",
-			     "netns", "not observed", "read-only overlay", "tmpfs size+inodes", "none", true,
-			     "sha256:00", 7},
+		.id = "run_1",
+		.sandbox = "sbx_1",
+		.reason = REASON_EXITED,
+		.has_exit_code = true,
+		.cpu_us = RESULT_UNKNOWN,
+		.memory_peak_bytes = RESULT_UNKNOWN,
+		.pids_peak = RESULT_UNKNOWN,
+		.enforced = {"native", false, true, 65534, "cgroup-v1", "cgroup-v1", "cgroup-v1",
+			     "cgroup-v1", "netns", "not observed", "read-only overlay",
+			     "tmpfs size+inodes", "none", true, "sha256:00", 7},
 	};
 }
 
@@ -53,13 +58,15 @@ static void test_success(void **state)
 	r.cpu_us = 2500;
 	r.memory_peak_bytes = 9437184;
 	r.pids_peak = 1;
-	is(&r, "{'artifacts':[],'encoding':'utf-8'," ENFORCED ",'error_code':null,'exit_code':0,'id':'run_1',"
-	       "'limits_hit':[],'message':'the command succeeded','model_message':'The command succeeded.',"
-	       "'network':{'allowed':0,'denied':[]},'ok':true,'oom_kills':0,"
-	       "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},'stdout':{'bytes':3,'dropped':0,'kept':3}},"
-	       "'reason':'exited','retryable':false,'sandbox':'sbx_1','signal':null,'stage':null,'stderr':'',"
-	       "'stdout':'hi\\n','timed_out':false,"
-	       "'usage':{'cpu_ms':2.5,'memory_peak_bytes':9437184,'pids_peak':1,'wall_ms':1.5}}");
+	is(&r,
+	   "{'artifacts':[],'encoding':'utf-8'," ENFORCED
+	   ",'error_code':null,'exit_code':0,'id':'run_1',"
+	   "'limits_hit':[],'message':'the command succeeded','model_message':'The command succeeded.',"
+	   "'network':{'allowed':0,'denied':[]},'ok':true,'oom_kills':0,"
+	   "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},'stdout':{'bytes':3,'dropped':0,'kept':3}},"
+	   "'reason':'exited','retryable':false,'sandbox':'sbx_1','signal':null,'stage':null,'stderr':'',"
+	   "'stdout':'hi\\n','timed_out':false,"
+	   "'usage':{'cpu_ms':2.5,'memory_peak_bytes':9437184,'pids_peak':1,'wall_ms':1.5}}");
 	result_done(&r);
 }
 
@@ -81,16 +88,17 @@ static void test_timeout(void **state)
 	snprintf(r.message, sizeof r.message, "stopped after 3 s of wall time");
 	memset(flood, 'x', 65536);
 	r.out.size = 4; /* a short text for the comparison; the counts follow what is there */
-	is(&r, "{'artifacts':[],'encoding':'utf-8'," ENFORCED ",'error_code':'SANDBOX_COMMAND_TIMEOUT',"
-	       "'exit_code':null,'id':'run_1','limits_hit':['memory','output','network_denied'],"
-	       "'message':'stopped after 3 s of wall time',"
-	       "'model_message':'The code did not finish within 3 seconds.',"
-	       "'network':{'allowed':0,'denied':[]},'ok':false,'oom_kills':2,"
-	       "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},"
-	       "'stdout':{'bytes':100001,'dropped':99997,'kept':4}},"
-	       "'reason':'timeout','retryable':false,'sandbox':'sbx_1','signal':null,'stage':null,'stderr':'',"
-	       "'stdout':'xxxx','timed_out':true,"
-	       "'usage':{'cpu_ms':null,'memory_peak_bytes':null,'pids_peak':null,'wall_ms':3001.25}}");
+	is(&r,
+	   "{'artifacts':[],'encoding':'utf-8'," ENFORCED ",'error_code':'SANDBOX_COMMAND_TIMEOUT',"
+	   "'exit_code':null,'id':'run_1','limits_hit':['memory','output','network_denied'],"
+	   "'message':'stopped after 3 s of wall time',"
+	   "'model_message':'The code did not finish within 3 seconds.',"
+	   "'network':{'allowed':0,'denied':[]},'ok':false,'oom_kills':2,"
+	   "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},"
+	   "'stdout':{'bytes':100001,'dropped':99997,'kept':4}},"
+	   "'reason':'timeout','retryable':false,'sandbox':'sbx_1','signal':null,'stage':null,'stderr':'',"
+	   "'stdout':'xxxx','timed_out':true,"
+	   "'usage':{'cpu_ms':null,'memory_peak_bytes':null,'pids_peak':null,'wall_ms':3001.25}}");
 	result_done(&r);
 }
 
@@ -104,14 +112,15 @@ static void test_create_failed(void **state)
 	snprintf(r.stage, sizeof r.stage, "exec");
 	snprintf(r.message, sizeof r.message, "nonesuch: No such file or directory");
 	r.errnum = ENOENT;
-	is(&r, "{'artifacts':[],'encoding':'utf-8'," ENFORCED ",'error_code':'SANDBOX_CREATE_FAILED',"
-	       "'exit_code':null,'id':'run_1','limits_hit':[],'message':'nonesuch: No such file or directory',"
-	       "'model_message':'The command could not be found or is not executable.',"
-	       "'network':{'allowed':0,'denied':[]},'ok':false,'oom_kills':0,"
-	       "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},'stdout':{'bytes':0,'dropped':0,'kept':0}},"
-	       "'reason':'create_failed','retryable':false,'sandbox':'sbx_1','signal':null,'stage':'exec','stderr':'',"
-	       "'stdout':'','timed_out':false,"
-	       "'usage':{'cpu_ms':null,'memory_peak_bytes':null,'pids_peak':null,'wall_ms':0.0}}");
+	is(&r,
+	   "{'artifacts':[],'encoding':'utf-8'," ENFORCED ",'error_code':'SANDBOX_CREATE_FAILED',"
+	   "'exit_code':null,'id':'run_1','limits_hit':[],'message':'nonesuch: No such file or directory',"
+	   "'model_message':'The command could not be found or is not executable.',"
+	   "'network':{'allowed':0,'denied':[]},'ok':false,'oom_kills':0,"
+	   "'output':{'stderr':{'bytes':0,'dropped':0,'kept':0},'stdout':{'bytes':0,'dropped':0,'kept':0}},"
+	   "'reason':'create_failed','retryable':false,'sandbox':'sbx_1','signal':null,'stage':'exec','stderr':'',"
+	   "'stdout':'','timed_out':false,"
+	   "'usage':{'cpu_ms':null,'memory_peak_bytes':null,'pids_peak':null,'wall_ms':0.0}}");
 	result_done(&r);
 }
 
@@ -119,9 +128,11 @@ static void test_create_failed(void **state)
 static void test_every_reason_has_every_key(void **state)
 {
 	static const char *const keys[] = {
-		"id", "sandbox", "ok", "reason", "error_code", "retryable", "stage", "message", "model_message", "exit_code",
-		"signal", "timed_out", "stdout", "stderr", "encoding", "output", "limits_hit", "oom_kills", "artifacts",
-		"network", "usage", "enforced",
+		"id",        "sandbox",    "ok",        "reason",        "error_code",
+		"retryable", "stage",      "message",   "model_message", "exit_code",
+		"signal",    "timed_out",  "stdout",    "stderr",        "encoding",
+		"output",    "limits_hit", "oom_kills", "artifacts",     "network",
+		"usage",     "enforced",
 	};
 
 	(void)state;
@@ -138,10 +149,12 @@ static void test_every_reason_has_every_key(void **state)
 		for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
 			if (!json_object_get(j, keys[k]))
 				fail_msg("%s: no key %s", reasons[i].name, keys[k]);
-		assert_string_equal(json_string_value(json_object_get(j, "reason")), reasons[i].name);
+		assert_string_equal(json_string_value(json_object_get(j, "reason")),
+				    reasons[i].name);
 		assert_true(json_string_length(json_object_get(j, "message")) > 0);
 		assert_true(json_string_length(json_object_get(j, "model_message")) > 0);
-		assert_int_equal(json_is_true(json_object_get(j, "timed_out")), i == REASON_TIMEOUT);
+		assert_int_equal(json_is_true(json_object_get(j, "timed_out")),
+				 i == REASON_TIMEOUT);
 	}
 }
 
@@ -219,7 +232,13 @@ static void test_nul_and_controls_in_output(void **state)
 static void test_message_of_any_bytes(void **state)
 {
 	static const char *const messages[] = {
-		"open /\xff/x: no such file", "cut in the middle \xc3", "\x80", "\xed\xa0\x80", "caf\xc3\xa9", "\x1b[2J", "a\nb",
+		"open /\xff/x: no such file",
+		"cut in the middle \xc3",
+		"\x80",
+		"\xed\xa0\x80",
+		"caf\xc3\xa9",
+		"\x1b[2J",
+		"a\nb",
 	};
 
 	(void)state;
@@ -270,7 +289,8 @@ static void test_model_message_has_no_host_path(void **state)
 		snprintf(r.message, sizeof r.message, "open /secret/path: no");
 		j = result_to_json(&r);
 		assert_non_null(j);
-		assert_null(strstr(json_string_value(json_object_get(j, "model_message")), "secret"));
+		assert_null(
+			strstr(json_string_value(json_object_get(j, "model_message")), "secret"));
 	}
 }
 
@@ -283,22 +303,67 @@ static void test_exit_status(void **state)
 		bool retryable, ok;
 	} rows[] = {
 		{{.reason = REASON_EXITED, .has_exit_code = true}, 0, CODE_NONE, false, true},
-		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 7}, 7, CODE_COMMAND_FAILED, false, false},
-		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 137}, 137, CODE_COMMAND_FAILED, false, false},
-		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 255}, 255, CODE_COMMAND_FAILED, false, false},
+		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 7},
+		 7,
+		 CODE_COMMAND_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 137},
+		 137,
+		 CODE_COMMAND_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 255},
+		 255,
+		 CODE_COMMAND_FAILED,
+		 false,
+		 false},
 		{{.reason = REASON_SIGNALED, .signal = 9}, 137, CODE_COMMAND_FAILED, false, false},
 		{{.reason = REASON_SIGNALED, .signal = 64}, 192, CODE_COMMAND_FAILED, false, false},
-		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOENT}, 127, CODE_SANDBOX_CREATE_FAILED, false, false},
-		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOTDIR}, 127, CODE_SANDBOX_CREATE_FAILED, false, false},
-		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = EACCES}, 126, CODE_SANDBOX_CREATE_FAILED, false, false},
-		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOEXEC}, 126, CODE_SANDBOX_CREATE_FAILED, false, false},
-		{{.reason = REASON_CREATE_FAILED, .stage = "cgroup", .errnum = ENOENT}, 125, CODE_SANDBOX_CREATE_FAILED, true, false},
+		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOENT},
+		 127,
+		 CODE_SANDBOX_CREATE_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOTDIR},
+		 127,
+		 CODE_SANDBOX_CREATE_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = EACCES},
+		 126,
+		 CODE_SANDBOX_CREATE_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_CREATE_FAILED, .stage = "exec", .errnum = ENOEXEC},
+		 126,
+		 CODE_SANDBOX_CREATE_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_CREATE_FAILED, .stage = "cgroup", .errnum = ENOENT},
+		 125,
+		 CODE_SANDBOX_CREATE_FAILED,
+		 true,
+		 false},
 		{{.reason = REASON_CREATE_FAILED}, 125, CODE_SANDBOX_CREATE_FAILED, true, false},
-		{{.reason = REASON_EXITED, .has_exit_code = true, .artifacts_failed = true}, 125,
-		 CODE_SANDBOX_ARTIFACT_EXPORT_FAILED, false, false},
-		{{.reason = REASON_EXITED, .has_exit_code = true, .exit_code = 3, .artifacts_failed = true}, 3,
-		 CODE_COMMAND_FAILED, false, false},
-		{{.reason = REASON_TIMEOUT, .artifacts_failed = true}, 124, CODE_SANDBOX_COMMAND_TIMEOUT, false, false},
+		{{.reason = REASON_EXITED, .has_exit_code = true, .artifacts_failed = true},
+		 125,
+		 CODE_SANDBOX_ARTIFACT_EXPORT_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_EXITED,
+		  .has_exit_code = true,
+		  .exit_code = 3,
+		  .artifacts_failed = true},
+		 3,
+		 CODE_COMMAND_FAILED,
+		 false,
+		 false},
+		{{.reason = REASON_TIMEOUT, .artifacts_failed = true},
+		 124,
+		 CODE_SANDBOX_COMMAND_TIMEOUT,
+		 false,
+		 false},
 	};
 
 	(void)state;
@@ -347,16 +412,22 @@ static void test_utf8_prefix(void **state)
 		{"a\xe2", 2, -1, 1},
 		{"ab\xf0\x9f\x98", 5, -1, 2},
 		{"\xf0\x9f", 2, -1, 0},
-		{"\xc3" "a", 2, -1, -1},
-		{"\xe2\x82" "a", 3, -1, -1},
+		{"\xc3"
+		 "a",
+		 2, -1, -1},
+		{"\xe2\x82"
+		 "a",
+		 3, -1, -1},
 		{"\xff\xc3", 2, -1, -1},
 		{"\xc3\xa9\xc3", 3, -1, 2},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		assert_int_equal(utf8_prefix(rows[i].data, (size_t)rows[i].size, false), rows[i].whole);
-		assert_int_equal(utf8_prefix(rows[i].data, (size_t)rows[i].size, true), rows[i].cut);
+		assert_int_equal(utf8_prefix(rows[i].data, (size_t)rows[i].size, false),
+				 rows[i].whole);
+		assert_int_equal(utf8_prefix(rows[i].data, (size_t)rows[i].size, true),
+				 rows[i].cut);
 	}
 	assert_int_equal(utf8_prefix(NULL, 0, true), 0);
 }
@@ -374,7 +445,8 @@ static void test_utf8_every_code_point(void **state)
 		static const unsigned lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
 
 		for (int i = 0; i < n; i++)
-			t[i] = (char)(i ? 0x80 | (c >> 6 * (n - 1 - i) & 0x3f) : lead[n] | c >> 6 * (n - 1));
+			t[i] = (char)(i ? 0x80 | (c >> 6 * (n - 1 - i) & 0x3f)
+					: lead[n] | c >> 6 * (n - 1));
 		if (utf8_prefix(t, (size_t)n, false) != (surrogate ? -1 : n))
 			fail_msg("U+%04X", c);
 		for (int i = 1; i < n; i++)

@@ -21,7 +21,8 @@ static void begin(struct scene *s)
 {
 	*s = (struct scene){0};
 	s->dir = scratch_make(s->path);
-	snprintf(s->places.system_config, sizeof s->places.system_config, "%.50s/etc.yaml", s->path);
+	snprintf(s->places.system_config, sizeof s->places.system_config, "%.50s/etc.yaml",
+		 s->path);
 	snprintf(s->places.config, sizeof s->places.config, "%s/user.yaml", s->path);
 	s->places.rootless = true;
 	assert_int_equal(spec_init(&s->spec, &s->e), 0);
@@ -72,7 +73,8 @@ static void test_precedence(void **state)
 	(void)state;
 	begin(&s);
 	text_at(s.dir, "etc.yaml", "defaults:\n  memory: 100m\n  cpus: 1\n  timeout: 9s\n");
-	text_at(s.dir, "user.yaml", "defaults:\n  memory: 200m\n  cpus: 2\n  tmpfs: [/data:size=1m]\n");
+	text_at(s.dir, "user.yaml",
+		"defaults:\n  memory: 200m\n  cpus: 2\n  tmpfs: [/data:size=1m]\n");
 	setenv("CLOCHE_MEMORY", "300m", 1);
 	setenv("CLOCHE_SOMETHING_ELSE", "x", 1);
 	loaded(&s);
@@ -94,7 +96,8 @@ static void test_policy(void **state)
 
 	(void)state;
 	begin(&s);
-	text_at(s.dir, "etc.yaml", "policy:\n  memory: 100m\n  timeout: 2s\n  volume_roots: [/srv]\nuid_range: 200000:1000\n");
+	text_at(s.dir, "etc.yaml",
+		"policy:\n  memory: 100m\n  timeout: 2s\n  volume_roots: [/srv]\nuid_range: 200000:1000\n");
 	loaded(&s);
 	assert_string_equal(s.settings.uid_range, "200000:1000");
 	assert_int_equal(settings_apply_policy(&s.settings, &s.spec, &s.e), 0);
@@ -211,10 +214,13 @@ static void test_bad_variable(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_files),     cmocka_unit_test(test_precedence),
-		cmocka_unit_test(test_policy),	     cmocka_unit_test(test_volume_roots),
+		cmocka_unit_test(test_no_files),
+		cmocka_unit_test(test_precedence),
+		cmocka_unit_test(test_policy),
+		cmocka_unit_test(test_volume_roots),
 		cmocka_unit_test(test_a_link_leads_out_of_no_root),
-		cmocka_unit_test(test_refused),	     cmocka_unit_test(test_bad_variable),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_bad_variable),
 	};
 
 	return cmocka_run_group_tests_name("settings", tests, NULL, NULL);

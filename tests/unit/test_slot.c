@@ -25,7 +25,7 @@ static void test_acquire(void **state)
 	(void)state;
 	make_places(&p, path);
 	for (uint32_t i = 0; i < 3; i++) {
-		assert_int_equal(slot_acquire(&p, &range, &slots[i], &e), 0);
+		assert_int_equal(slot_acquire(&p, &range, 0, &slots[i], &e), 0);
 		assert_int_equal(slots[i].number, i);
 		assert_int_equal(slots[i].root_uid, 0x70000000 + 2 * i);
 		assert_int_equal(slots[i].root_gid, 0x71000000 + 2 * i);
@@ -33,16 +33,78 @@ static void test_acquire(void **state)
 		assert_int_equal(slots[i].user_gid, 0x71000001 + 2 * i);
 		assert_int_equal(fcntl(slots[i].lock, F_GETFD), FD_CLOEXEC);
 	}
-	assert_int_equal(slot_acquire(&p, &range, &more, &e), -1);
+	assert_int_equal(slot_acquire(&p, &range, 0, &more, &e), -1);
 	assert_contains(e.text, "all 3 slots are in use");
 	slot_release(&slots[1]);
 	slot_release(&slots[1]);
 	assert_int_equal(slots[1].lock, -1);
-	assert_int_equal(slot_acquire(&p, &range, &more, &e), 0);
+	assert_int_equal(slot_acquire(&p, &range, 0, &more, &e), 0);
 	assert_int_equal(more.number, 1);
 	slot_release(&more);
 	slot_release(&slots[0]);
 	slot_release(&slots[2]);
+	scratch_remove(path);
+}
+
+static void test_from(void **state)
+{
+	struct id_range range = {65536, 65536, 5};
+	struct places p;
+	struct slot a, b;
+	char path[256];
+	struct err e;
+
+	(void)state;
+	make_places(&p, path);
+	assert_int_equal(slot_acquire(&p, &range, 3, &a, &e), 0);
+	assert_int_equal(a.number, 3);
+	assert_int_equal(slot_acquire(&p, &range, 3, &b, &e), 0);
+	assert_int_equal(b.number, 4);
+	slot_release(&a);
+	slot_release(&b);
+	scratch_remove(path);
+}
+
+/* Two lock folders are two realms; one is the same realm each time, and has to be ours alone. */
+static void test_realm(void **state)
+{
+	uint32_t a = 0, again = 1, b = 0;
+	char one[256], two[256];
+	struct places p, q;
+	struct err e;
+
+	(void)state;
+	make_places(&p, one);
+	make_places(&q, two);
+	assert_int_equal(slot_realm(&p, &a, &e), 0);
+	assert_int_equal(slot_realm(&p, &again, &e), 0);
+	assert_int_equal(slot_realm(&q, &b, &e), 0);
+	assert_int_equal(a, again);
+	assert_int_not_equal(a, b);
+	assert_int_equal(chmod(p.runtime, 0777), 0);
+	assert_int_equal(slot_realm(&p, &a, &e), -1);
+	assert_contains(e.text, "others may write there");
+	scratch_remove(one);
+	scratch_remove(two);
+}
+
+/* A lock whose file somebody has removed locks nothing. */
+static void test_removed_lock(void **state)
+{
+	struct id_range range = {65536, 65536, 1};
+	char path[256], name[1100];
+	struct places p;
+	struct slot s, t;
+	struct err e;
+
+	(void)state;
+	make_places(&p, path);
+	assert_int_equal(slot_acquire(&p, &range, 0, &s, &e), 0);
+	snprintf(name, sizeof name, "%s/slots/0", p.runtime);
+	assert_int_equal(unlink(name), 0);
+	assert_int_equal(slot_acquire(&p, &range, 0, &t, &e), 0); /* a file of its own */
+	slot_release(&s);
+	slot_release(&t);
 	scratch_remove(path);
 }
 
@@ -58,7 +120,7 @@ static void test_lock_lives_with_every_copy(void **state)
 
 	(void)state;
 	make_places(&p, path);
-	assert_int_equal(slot_acquire(&p, &range, &s, &e), 0);
+	assert_int_equal(slot_acquire(&p, &range, 0, &s, &e), 0);
 	copy = dup(s.lock);
 	slot_release(&s);
 	assert_int_equal(slot_try(&p, 0, &lock), -EWOULDBLOCK);
@@ -86,7 +148,7 @@ static void test_lock_file_is_no_link(void **state)
 	snprintf(name, sizeof name, "%s/slots/0", p.runtime);
 	assert_int_equal(symlink("/etc/passwd", name), 0);
 	assert_int_equal(slot_try(&p, 0, &lock), -ELOOP);
-	assert_int_equal(slot_acquire(&p, &range, &s, &e), -1);
+	assert_int_equal(slot_acquire(&p, &range, 0, &s, &e), -1);
 	assert_contains(e.text, "slots/0");
 	scratch_remove(path);
 }
@@ -96,12 +158,35 @@ static void test_block(void **state)
 	static const struct {
 		const char *text;
 		uint32_t base, slots;
-	} good[] = {{"65536:2", 65536, 1}, {"100000:65536", 100000, 32768}, {"1879048192:131072", 0x70000000, 65536},
-		    {"70000:3", 70000, 1}, {"4294901759:65536", 4294901759u, 32768}, {"65536:4000000000", 65536, 65536}};
+	} good[] = {{"65536:2", 65536, 1},
+		    {"100000:65536", 100000, 32768},
+		    {"1879048192:131072", 0x70000000, 65536},
+		    {"70000:3", 70000, 1},
+		    {"4294901759:65536", 4294901759u, 32768},
+		    {"65536:4000000000", 65536, 65536}};
 	static const char *const bad[] = {
-		"", ":", "65536", "65536:", ":65536", "0:65536", "1000:65536", "65535:2", "65536:1", "65536:0", "-1:2", "65536:-1",
-		"65536:2:3", "a:b", "65536: 2", "4294901760:65536", "4294967295:2", "1e5:2", "65536:4294967295", "0x10000:2",
-		"65536:99999999999999999999", "000000000000000000000000065536:2",
+		"",
+		":",
+		"65536",
+		"65536:",
+		":65536",
+		"0:65536",
+		"1000:65536",
+		"65535:2",
+		"65536:1",
+		"65536:0",
+		"-1:2",
+		"65536:-1",
+		"65536:2:3",
+		"a:b",
+		"65536: 2",
+		"4294901760:65536",
+		"4294967295:2",
+		"1e5:2",
+		"65536:4294967295",
+		"0x10000:2",
+		"65536:99999999999999999999",
+		"000000000000000000000000065536:2",
 	};
 	struct places p = {0};
 	struct id_range r;
@@ -198,6 +283,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_acquire),
+		cmocka_unit_test(test_from),
+		cmocka_unit_test(test_realm),
+		cmocka_unit_test(test_removed_lock),
 		cmocka_unit_test(test_lock_lives_with_every_copy),
 		cmocka_unit_test(test_lock_file_is_no_link),
 		cmocka_unit_test(test_block),

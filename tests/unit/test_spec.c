@@ -7,7 +7,8 @@
 
 #define RUN "\"command\":[\"true\"]"
 
-static int from_json(struct spec *s, const char *text, char **ret_stdin, size_t *ret_size, struct err *e)
+static int from_json(struct spec *s, const char *text, char **ret_stdin, size_t *ret_size,
+		     struct err *e)
 {
 	struct err ignored;
 	int r;
@@ -49,12 +50,13 @@ static void test_all_fields(void **state)
 	struct spec s;
 
 	(void)state;
-	good(&s, "{\"command\":[\"echo\",\"a b\",\"\"],\"image\":\"host\",\"runtime\":\"native\",\"profile\":\"dev\","
-		 "\"memory\":\"1g\",\"memory_swap\":\"2g\",\"cpus\":1.5,\"pids_limit\":10,\"timeout\":2.5,"
-		 "\"cpu_time\":1,\"idle_timeout\":\"500ms\",\"max_output\":1000,\"on_output_limit\":\"kill\","
-		 "\"network\":\"none\",\"user\":\"1000:1001\",\"env\":{\"A\":\"b\",\"N\":1,\"T\":true},"
-		 "\"workdir\":\"/tmp\",\"tmpfs\":[\"/data:size=1m\"],\"volume\":[\"/a:/b:ro\"],\"in\":[\"x\",\"y:z\"],"
-		 "\"out\":\"o\",\"artifact\":[\"*.png\"],\"venv\":\"/v\",\"hostname\":\"h\",\"best_effort\":true}");
+	good(&s,
+	     "{\"command\":[\"echo\",\"a b\",\"\"],\"image\":\"host\",\"runtime\":\"native\",\"profile\":\"dev\","
+	     "\"memory\":\"1g\",\"memory_swap\":\"2g\",\"cpus\":1.5,\"pids_limit\":10,\"timeout\":2.5,"
+	     "\"cpu_time\":1,\"idle_timeout\":\"500ms\",\"max_output\":1000,\"on_output_limit\":\"kill\","
+	     "\"network\":\"none\",\"user\":\"1000:1001\",\"env\":{\"A\":\"b\",\"N\":1,\"T\":true},"
+	     "\"workdir\":\"/tmp\",\"tmpfs\":[\"/data:size=1m\"],\"volume\":[\"/a:/b:ro\"],\"in\":[\"x\",\"y:z\"],"
+	     "\"out\":\"o\",\"artifact\":[\"*.png\"],\"venv\":\"/v\",\"hostname\":\"h\",\"best_effort\":true}");
 	assert_int_equal(s.command.count, 3);
 	assert_string_equal(s.command.item[1], "a b");
 	assert_string_equal(s.command.item[2], "");
@@ -90,7 +92,9 @@ static void test_numbers_are_bytes_and_seconds(void **state)
 		const char *text;
 		uint64_t memory, timeout;
 	} rows[] = {
-		{"268435456", 268435456, 0}, {"268435456.0", 268435456, 0}, {"9007199254740992", 1ull << 53, 0},
+		{"268435456", 268435456, 0},
+		{"268435456.0", 268435456, 0},
+		{"9007199254740992", 1ull << 53, 0},
 		{"\"256m\"", 256u << 20, 0},
 	};
 	struct spec s;
@@ -137,8 +141,10 @@ static void test_code(void **state)
 		size_t size;
 		char text[200];
 
-		snprintf(text, sizeof text, "{\"language\":\"%s\",\"code\":\"print(1)\\r\\n\\u00e4\",\"args\":[\"-x\",\"\"]}",
-			 rows[i].language);
+		snprintf(
+			text, sizeof text,
+			"{\"language\":\"%s\",\"code\":\"print(1)\\r\\n\\u00e4\",\"args\":[\"-x\",\"\"]}",
+			rows[i].language);
 		assert_int_equal(from_json(&s, text, &input, &size, &e), 0);
 		assert_int_equal(s.command.count, 4);
 		assert_string_equal(s.command.item[0], rows[i].program);
@@ -159,7 +165,8 @@ static void test_empty_code(void **state)
 	size_t size = 9;
 
 	(void)state;
-	assert_int_equal(from_json(&s, "{\"language\":\"bash\",\"code\":\"\"}", &input, &size, &e), 0);
+	assert_int_equal(from_json(&s, "{\"language\":\"bash\",\"code\":\"\"}", &input, &size, &e),
+			 0);
 	assert_non_null(input);
 	assert_int_equal(size, 0);
 	spec_done(&s);
@@ -197,8 +204,11 @@ static void test_what_runs(void **state)
 static void test_refused_fields(void **state)
 {
 	static const char *const unknown[] = {
-		"memry", "Memory", "", "memory-swap", "env_file", "env-file", "rm", "interactive", "read_only", "cap_drop",
-		"cap_add", "privileged", "security_opt", "name", "json", "direct", "__proto__", "pids-limit",
+		"memry",        "Memory",     "",        "memory-swap",
+		"env_file",     "env-file",   "rm",      "interactive",
+		"read_only",    "cap_drop",   "cap_add", "privileged",
+		"security_opt", "name",       "json",    "direct",
+		"__proto__",    "pids-limit",
 	};
 
 	(void)state;
@@ -284,7 +294,8 @@ static void ready(struct spec *s, const char *fields)
 static const char *env_of(const struct spec *s, const char *name)
 {
 	for (size_t i = 0; i < s->env.count; i++)
-		if (strncmp(s->env.item[i], name, strlen(name)) == 0 && s->env.item[i][strlen(name)] == '=')
+		if (strncmp(s->env.item[i], name, strlen(name)) == 0 &&
+		    s->env.item[i][strlen(name)] == '=')
 			return s->env.item[i] + strlen(name) + 1;
 	return "(not set)";
 }
@@ -403,7 +414,8 @@ static void test_finish_runtimes_are_told(void **state)
 	ready(&s, "\"memory\":\"256m\"");
 	assert_int_equal(spec_finish(&s, &e), 0);
 	assert_string_equal(env_of(&s, "NODE_OPTIONS"), "--max-old-space-size=192");
-	assert_string_equal(env_of(&s, "JAVA_TOOL_OPTIONS"), "-XX:MaxRAM=268435456 -XX:MaxRAMPercentage=75");
+	assert_string_equal(env_of(&s, "JAVA_TOOL_OPTIONS"),
+			    "-XX:MaxRAM=268435456 -XX:MaxRAMPercentage=75");
 	spec_done(&s);
 	ready(&s, "\"env\":{\"NODE_OPTIONS\":\"\",\"JAVA_TOOL_OPTIONS\":\"-ea\"}");
 	assert_int_equal(spec_finish(&s, &e), 0);
@@ -453,6 +465,8 @@ static void test_argument_count(void **state)
 	struct spec s;
 
 	(void)state;
+	if (getenv("CLOCHE_UNDER_VALGRIND"))
+		skip_because("half a minute under valgrind");
 	assert_int_equal(spec_init(&s, &e), 0);
 	for (int i = 0; i < SPEC_MAX_ARGS; i++)
 		assert_int_equal(spec_add_argument(&s, "", &e), 0);

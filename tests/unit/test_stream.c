@@ -8,6 +8,13 @@
 
 #include "native/stream.h"
 
+/* What the supervisor does once every writer is dead. */
+static void finish(struct stream *s)
+{
+	stream_drain(s);
+	stream_flush(s, -1);
+}
+
 static void make_pipe(int p[2], int flags)
 {
 	assert_int_equal(pipe2(p, O_CLOEXEC | flags), 0);
@@ -96,7 +103,7 @@ static void test_sink_is_byte_exact(void **state)
 	assert_int_equal(write(in[1], all, sizeof all), sizeof all);
 	close(in[1]);
 	stream_init(&s, in[0], out[1], false, UINT64_MAX, &c);
-	stream_finish(&s);
+	finish(&s);
 	assert_int_equal(read(out[0], got, sizeof got), sizeof all);
 	assert_memory_equal(all, got, sizeof all);
 	assert_int_equal(c.bytes, sizeof all);
@@ -120,7 +127,7 @@ static void test_sink_with_a_cap(void **state)
 	assert_int_equal(write(in[1], "0123456789", 10), 10);
 	close(in[1]);
 	stream_init(&s, in[0], out[1], false, 4, &c);
-	stream_finish(&s);
+	finish(&s);
 	assert_int_equal(read(out[0], got, sizeof got), 4);
 	assert_memory_equal(got, "0123", 4);
 	assert_int_equal(c.bytes, 10);
@@ -149,7 +156,7 @@ static void test_sink_closed(void **state)
 	assert_true(s.sink_gone);
 	assert_false(stream_wants_room(&s));
 	close(in[1]);
-	stream_finish(&s); /* does not wait for a reader that is gone */
+	finish(&s); /* does not wait for a reader that is gone */
 	assert_int_equal(c.bytes, 3);
 	free(c.data);
 	close(out[1]);
@@ -242,15 +249,20 @@ static void test_escape(void **state)
 	shows_as("\x1b[2J", 4, false, "\\x1b[2J", 4);
 	shows_as("\x1b]0;title\x07", 10, false, "\\x1b]0;title\\x07", 10);
 	shows_as("a\rb\b\0\x7f", 6, false, "a\\x0db\\x08\\x00\\x7f", 6);
-	shows_as("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 9, false, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 9);
-	shows_as("\xc2\x9b" "31m", 5, false, "\\xc2\\x9b31m", 5);
+	shows_as("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 9, false,
+		 "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 9);
+	shows_as("\xc2\x9b"
+		 "31m",
+		 5, false, "\\xc2\\x9b31m", 5);
 	shows_as("\xc2\x80\xc2\x9f\xc2\xa0", 6, false, "\\xc2\\x80\\xc2\\x9f\xc2\xa0", 6);
 	shows_as("\x9b", 1, false, "\\x9b", 1);
 	shows_as("\xff\xfe", 2, false, "\\xff\\xfe", 2);
 	shows_as("\xc0\xaf", 2, false, "\\xc0\\xaf", 2);
 	shows_as("\xed\xa0\x80", 3, false, "\\xed\\xa0\\x80", 3);
 	shows_as("\xf4\x90\x80\x80", 4, false, "\\xf4\\x90\\x80\\x80", 4);
-	shows_as("\xe2\x82" "a", 3, false, "\\xe2\\x82a", 3);
+	shows_as("\xe2\x82"
+		 "a",
+		 3, false, "\\xe2\\x82a", 3);
 }
 
 static void test_escape_split(void **state)
@@ -272,7 +284,8 @@ static void test_escape_split(void **state)
 static void test_escape_over_a_pipe(void **state)
 {
 	static const char text[] = "\xc3\xa9\x1b\xe2\x82\xac\xff\xf0\x9f\x98\x80\xc2\x9b\xf0\x9f";
-	static const char wanted[] = "\xc3\xa9\\x1b\xe2\x82\xac\\xff\xf0\x9f\x98\x80\\xc2\\x9b\\xf0\\x9f";
+	static const char wanted[] =
+		"\xc3\xa9\\x1b\xe2\x82\xac\\xff\xf0\x9f\x98\x80\\xc2\\x9b\\xf0\\x9f";
 
 	(void)state;
 	for (size_t step = 1; step < sizeof text; step++) {
@@ -290,12 +303,13 @@ static void test_escape_over_a_pipe(void **state)
 			assert_int_equal(write(in[1], text + i, n), (ssize_t)n);
 			assert_int_equal(stream_read(&s), (ssize_t)n);
 			for (int rounds = 0; stream_wants_room(&s); rounds++) {
-				assert_true(rounds < 10); /* half a character is not tried for ever */
+				assert_true(rounds <
+					    10); /* half a character is not tried for ever */
 				stream_flush_some(&s);
 			}
 		}
 		close(in[1]);
-		stream_finish(&s);
+		finish(&s);
 		assert_int_equal(read(out[0], got, sizeof got - 1), sizeof wanted - 1);
 		assert_string_equal(got, wanted);
 		assert_int_equal(c.bytes, sizeof text - 1);
@@ -306,53 +320,101 @@ static void test_escape_over_a_pipe(void **state)
 	}
 }
 
-/* A child that writes 3 MB while the parent's reader is slow: nothing lost, order kept. */
-static void test_finish_passes_everything(void **state)
+/* A child that writes 3 MB, a reader that is slow: nothing lost, order kept. */
+static pid_t start_writer(const int in[2], unsigned total)
 {
-	enum { TOTAL = 3 << 20 };
-	struct captured c = {0};
-	int in[2], out[2];
-	size_t seen = 0;
-	struct stream s;
-	pid_t reader;
-	int status;
+	pid_t pid = fork();
 
-	(void)state;
-	make_pipe(in, 0);
-	make_pipe(out, 0);
-	if (fork() == 0) {
-		for (unsigned i = 0; i < TOTAL / 4; i++)
+	if (pid == 0) {
+		for (unsigned i = 0; i < total / 4; i++)
 			(void)!write(in[1], &i, 4);
 		_exit(0);
 	}
 	close(in[1]);
-	reader = fork();
-	if (reader == 0) {
-		unsigned data[1024];
-		ssize_t n;
+	return pid;
+}
 
-		close(out[1]);
-		while ((n = read(out[0], (char *)data, sizeof data)) > 0) {
-			for (ssize_t i = 0; i < n; i++, seen++) {
-				unsigned number = (unsigned)(seen / 4);
+static pid_t start_reader(const int out[2], size_t total)
+{
+	static unsigned char data[4096];
+	pid_t pid = fork();
+	size_t seen = 0;
+	ssize_t n;
 
-				if (((char *)data)[i] != ((char *)&number)[seen % 4])
-					_exit(2);
-			}
-			usleep(100);
-		}
-		_exit(seen == TOTAL ? 0 : 1);
+	if (pid != 0) {
+		close(out[0]);
+		return pid;
 	}
-	close(out[0]);
+	close(out[1]);
+	while ((n = read(out[0], data, sizeof data)) > 0) {
+		for (ssize_t i = 0; i < n; i++, seen++)
+			if (data[i] != (unsigned char)(seen / 4 >> 8 * (seen % 4)))
+				_exit(2);
+		usleep(100);
+	}
+	_exit(seen == total ? 0 : 1);
+}
+
+static void test_slow_reader_gets_everything(void **state)
+{
+	enum { TOTAL = 3 << 20 };
+	struct captured c = {0};
+	int in[2], out[2], status;
+	pid_t writer, reader;
+	struct stream s;
+
+	(void)state;
+	make_pipe(in, 0);
+	make_pipe(out, 0);
+	writer = start_writer(in, TOTAL);
+	reader = start_reader(out, TOTAL);
 	stream_init(&s, in[0], out[1], false, UINT64_MAX, &c);
-	stream_finish(&s);
+	while (s.source >= 0) {
+		struct pollfd p[] = {{stream_wants_input(&s) ? s.source : -1, POLLIN, 0},
+				     {stream_wants_room(&s) ? s.sink : -1, POLLOUT, 0}};
+
+		assert_true(poll(p, 2, 20000) > 0);
+		if (p[0].revents)
+			(void)stream_read(&s);
+		if (p[1].revents)
+			stream_flush_some(&s);
+	}
+	finish(&s);
 	assert_int_equal(c.bytes, TOTAL);
 	assert_int_equal(c.kept, TOTAL);
+	assert_true(s.room <= 4u << 20);
 	free(c.data);
 	close(out[1]);
 	assert_int_equal(waitpid(reader, &status, 0), reader);
 	assert_int_equal(status, 0);
-	waitpid(-1, NULL, 0);
+	assert_int_equal(waitpid(writer, &status, 0), writer);
+}
+
+/* A reader that never reads does not hold a caller who wants to go. */
+static void test_flush_can_be_cancelled(void **state)
+{
+	static char data[65536];
+	struct captured c = {0};
+	int in[2], out[2], cancel[2];
+	struct stream s;
+
+	(void)state;
+	make_pipe(in, 0);
+	make_pipe(out, 0);
+	make_pipe(cancel, 0);
+	assert_int_equal(write(out[1], data, sizeof data), sizeof data); /* full */
+	assert_int_equal(write(in[1], "abc", 3), 3);
+	close(in[1]);
+	assert_int_equal(write(cancel[1], "x", 1), 1);
+	stream_init(&s, in[0], out[1], false, UINT64_MAX, &c);
+	stream_drain(&s);
+	stream_flush(&s, cancel[0]);
+	assert_int_equal(c.bytes, 3);
+	free(c.data);
+	close(out[0]);
+	close(out[1]);
+	close(cancel[0]);
+	close(cancel[1]);
 }
 
 int main(void)
@@ -368,7 +430,8 @@ int main(void)
 		cmocka_unit_test(test_escape),
 		cmocka_unit_test(test_escape_split),
 		cmocka_unit_test(test_escape_over_a_pipe),
-		cmocka_unit_test(test_finish_passes_everything),
+		cmocka_unit_test(test_slow_reader_gets_everything),
+		cmocka_unit_test(test_flush_can_be_cancelled),
 	};
 
 	return cmocka_run_group_tests_name("stream", tests, NULL, NULL);

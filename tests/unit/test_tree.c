@@ -8,7 +8,8 @@ static int mode_of(int dir, const char *name)
 {
 	struct stat st;
 
-	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : (int)(st.st_mode & 07777);
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
+								: (int)(st.st_mode & 07777);
 }
 
 static void test_copy_public(void **state)

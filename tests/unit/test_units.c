@@ -20,19 +20,40 @@ static void check(const char *what, int (*parse)(const char *, uint64_t *), cons
 		int r = parse(rows[i].text, &v);
 
 		if (r != rows[i].result || v != (r ? UNTOUCHED : rows[i].value))
-			fail_msg("%s(\"%s\"): %d, %llu", what, rows[i].text, r, (unsigned long long)v);
+			fail_msg("%s(\"%s\"): %d, %llu", what, rows[i].text, r,
+				 (unsigned long long)v);
 	}
 }
 #define CHECK(parse, rows) check(#parse, parse, rows, ARRAY_SIZE(rows))
 
 /* What no grammar of ours takes, whatever the unit. */
 static const struct row never[] = {
-	{"", -EINVAL},	   {" ", -EINVAL},	{"-1", -EINVAL},    {"+1", -EINVAL},	 {"1e30", -EINVAL},
-	{"1e3", -EINVAL},  {"0x10", -EINVAL},	{" 1", -EINVAL},    {"1 ", -EINVAL},	 {"1\n", -EINVAL},
-	{"\t1", -EINVAL},  {"1,5", -EINVAL},	{"1.", -EINVAL},    {".5", -EINVAL},	 {"1.5.5", -EINVAL},
-	{"--1", -EINVAL},  {"inf", -EINVAL},	{"nan", -EINVAL},   {"unlimited", -EINVAL},
-	{"1_000", -EINVAL}, {"1'000", -EINVAL}, {"\xd9\xa1", -EINVAL}, {"1\xc2\xa0", -EINVAL},
-	{"0", -ERANGE},	   {"18446744073709551616", -ERANGE}, {"99999999999999999999999999", -ERANGE},
+	{"", -EINVAL},
+	{" ", -EINVAL},
+	{"-1", -EINVAL},
+	{"+1", -EINVAL},
+	{"1e30", -EINVAL},
+	{"1e3", -EINVAL},
+	{"0x10", -EINVAL},
+	{" 1", -EINVAL},
+	{"1 ", -EINVAL},
+	{"1\n", -EINVAL},
+	{"\t1", -EINVAL},
+	{"1,5", -EINVAL},
+	{"1.", -EINVAL},
+	{".5", -EINVAL},
+	{"1.5.5", -EINVAL},
+	{"--1", -EINVAL},
+	{"inf", -EINVAL},
+	{"nan", -EINVAL},
+	{"unlimited", -EINVAL},
+	{"1_000", -EINVAL},
+	{"1'000", -EINVAL},
+	{"\xd9\xa1", -EINVAL},
+	{"1\xc2\xa0", -EINVAL},
+	{"0", -ERANGE},
+	{"18446744073709551616", -ERANGE},
+	{"99999999999999999999999999", -ERANGE},
 };
 
 static void test_size(void **state)
@@ -110,10 +131,20 @@ static void test_duration(void **state)
 static void test_cpus(void **state)
 {
 	static const struct row rows[] = {
-		{"1", 0, 1000},	    {"0.5", 0, 500},	  {"2", 0, 2000},      {"0.01", 0, 10},
-		{"0.0109", 0, 10},  {"1.2345", 0, 1234},  {"64", 0, 64000},    {"0.009", -ERANGE},
-		{"0.0", -ERANGE},   {"0.5cpu", -EINVAL},  {"500m", -EINVAL},   {"1s", -EINVAL},
-		{"9223372036854775", 0, 9223372036854775000},		       {"9223372036854776", -ERANGE},
+		{"1", 0, 1000},
+		{"0.5", 0, 500},
+		{"2", 0, 2000},
+		{"0.01", 0, 10},
+		{"0.0109", 0, 10},
+		{"1.2345", 0, 1234},
+		{"64", 0, 64000},
+		{"0.009", -ERANGE},
+		{"0.0", -ERANGE},
+		{"0.5cpu", -EINVAL},
+		{"500m", -EINVAL},
+		{"1s", -EINVAL},
+		{"9223372036854775", 0, 9223372036854775000},
+		{"9223372036854776", -ERANGE},
 	};
 
 	(void)state;
@@ -129,7 +160,7 @@ static int parse_1_to_100(const char *text, uint64_t *ret)
 static void test_count(void **state)
 {
 	static const struct row rows[] = {
-		{"1", 0, 1},	  {"100", 0, 100}, {"0100", 0, 100}, {"101", -ERANGE},
+		{"1", 0, 1},      {"100", 0, 100}, {"0100", 0, 100}, {"101", -ERANGE},
 		{"1.5", -EINVAL}, {"5k", -EINVAL}, {"5s", -EINVAL},
 	};
 	uint64_t v = UNTOUCHED;

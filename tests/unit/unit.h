@@ -23,19 +23,19 @@
 #include "base/tree.h"
 
 /* The runner counts skips by this line (tests/run.py). */
-#define skip_because(...)                             \
-	do {                                          \
-		printf("skip: %s: ", __func__);       \
-		printf(__VA_ARGS__);                  \
-		printf("\n");                         \
-		fflush(stdout);                       \
-		skip();                               \
+#define skip_because(...)                       \
+	do {                                    \
+		printf("skip: %s: ", __func__); \
+		printf(__VA_ARGS__);            \
+		printf("\n");                   \
+		fflush(stdout);                 \
+		skip();                         \
 	} while (0)
 
-#define assert_contains(text, part)                                                      \
-	do {                                                                             \
-		if (!strstr(text, part))                                                 \
-			fail_msg("\"%s\" is not in \"%s\"", (part), (text));             \
+#define assert_contains(text, part)                                          \
+	do {                                                                 \
+		if (!strstr(text, part))                                     \
+			fail_msg("\"%s\" is not in \"%s\"", (part), (text)); \
 	} while (0)
 
 /* A new folder below TMPDIR; its path in path, its descriptor returned. */

@@ -30,8 +30,8 @@ SCRATCH_BYTES = 2 << 30
 CONSOLE_KEPT_BYTES = 64 << 10
 # In this order; dependencies are read from modules.dep.
 MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay", "loop"]
-CGROUP_BOOT = {"v2": "cgroup_no_v1=all", "none": "cgroup_no_v1=all", "hybrid": ""}
-CGROUP_BOOT_SYSTEMD = "cgroup_no_v1=all systemd.unified_cgroup_hierarchy=1 systemd.unit=vm.service"
+CGROUP_BOOT = {"v2": "cgroup_no_v1=all", "none": "cgroup_no_v1=all", "hybrid": "",
+               "systemd": "cgroup_no_v1=all systemd.unified_cgroup_hierarchy=1 systemd.unit=vm.service"}
 CONTROLLERS = "cpu io memory pids cpuset"
 # Left out of the image of /usr: large, and no test needs them.
 USR_EXCLUDE = [
@@ -76,10 +76,11 @@ SYSTEMD_ETC = {
     "passwd": ETC["passwd"] + "messagebus:x:100:102::/nonexistent:/usr/sbin/nologin\n",
     "group": ETC["group"] + "messagebus:x:102:\n",
     "systemd/system/vm.service":
-        "[Unit]\nDescription=the test's command\nWants=dbus.socket systemd-logind.service systemd-user-sessions.service\n"
+        "[Unit]\nDescription=the test's command\n"
+        "Wants=dbus.socket systemd-logind.service systemd-user-sessions.service\n"
         "After=dbus.socket systemd-logind.service systemd-user-sessions.service\nSuccessAction=poweroff-immediate\n"
         "FailureAction=poweroff-immediate\n"
-        "[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/vm/init login\n"
+        "[Service]\nType=oneshot\nExecStart=/vm/init login\n"
         "StandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n",
     "systemd/system/modprobe@.service": "[Service]\nType=oneshot\nExecStart=/bin/true\n",
     "systemd/system.conf": "[Manager]\nLogTarget=console\nLogLevel=warning\n",
@@ -336,7 +337,11 @@ def guest_command(args, trees):
         words = ["/usr/bin/env", *(f"{k}={v}" for k, v in env.items())]  # the login made a session and an environment
     elif args.user:
         words += ["/usr/bin/setpriv", "--reuid=1000", "--regid=1000", "--init-groups"]
-    return f"#!/vm/busybox sh\numask 022\ncd {shlex.quote(cwd)} || exit 125\nexec {shlex.join(words + args.command)}\n"
+    first = ["#!/vm/busybox sh", "umask 022", f"cd {shlex.quote(cwd)} || exit 125"]
+    if args.systemd:  # without logind, PAM's login succeeds all the same
+        first += ["read -r own </proc/self/cgroup",
+                  'case $own in */session-*) ;; *) echo "run.py: not in a login session: $own" >&2; exit 125 ;; esac']
+    return "\n".join([*first, f"exec {shlex.join(words + args.command)}", ""])
 
 
 def octal(path):
@@ -347,8 +352,8 @@ def octal(path):
 def guest_conf(args, trees):
     sysctls = args.sysctl + (["user.max_user_namespaces=0"] if args.no_userns else [])
     return "".join(f"{k}={shlex.quote(v)}\n" for k, v in {
-        "CGROUP": args.cgroup, "SYSTEMD": str(int(args.systemd)), "CONTROLLERS": args.controllers, "CGROUP_RO": str(int(args.cgroup_ro)),
-        "USER_RUN": str(int(args.user)), "SYSCTLS": " ".join(sysctls),
+        "CGROUP": args.cgroup, "CONTROLLERS": args.controllers, "CGROUP_RO": str(int(args.cgroup_ro)),
+        "SYSTEMD": str(int(args.systemd)), "USER_RUN": str(int(args.user)), "SYSCTLS": " ".join(sysctls),
         "TREES": " ".join(octal(str(t)) for t in trees)}.items())
 
 
@@ -378,7 +383,7 @@ class Machine:
             "-cpu", "max", "-smp", str(args.cpus), "-m", str(args.memory), "-kernel", str(kernel),
             "-initrd", f"/proc/self/fd/{initrd_fd}",
             "-append", f"console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init tsc=reliable "
-                       f"random.trust_cpu=on {CGROUP_BOOT_SYSTEMD if args.systemd else CGROUP_BOOT[args.cgroup]} {args.append}",
+                       f"random.trust_cpu=on {CGROUP_BOOT[args.cgroup]} {args.append}",
             "-chardev", f"socket,id=console,fd={fds['console']}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci",
         ]
@@ -484,7 +489,7 @@ def parse(argv):
     p = argparse.ArgumentParser(prog="run.py", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--timeout", type=float, default=300, metavar="S", help="of boot and command together (default 300)")
-    p.add_argument("--cgroup", choices=CGROUP_BOOT, default="v2",
+    p.add_argument("--cgroup", choices=[c for c in CGROUP_BOOT if c != "systemd"], default="v2",
                    help="what is at /sys/fs/cgroup; none: nothing is mounted there (default v2)")
     p.add_argument("--controllers", default=CONTROLLERS, metavar="NAMES",
                    help=f"v2: delegated to the command's cgroup (default '{CONTROLLERS}')")
@@ -492,7 +497,7 @@ def parse(argv):
     p.add_argument("--user", action="store_true",
                    help="run as uid 1000 with subordinate ids and, on v2, a delegated cgroup")
     p.add_argument("--systemd", action="store_true",
-                   help="systemd is PID 1; run as uid 1000 in a login session, which is not delegated (CLOCHE_VM=systemd)")
+                   help="systemd is PID 1; run as uid 1000 in a login session, whose cgroup is not delegated")
     p.add_argument("--no-userns", action="store_true", help="user.max_user_namespaces=0")
     p.add_argument("--sysctl", action="append", default=[], metavar="K=V", help="set before the command starts")
     p.add_argument("--append", default="", metavar="TEXT", help="more words for the kernel's command line")

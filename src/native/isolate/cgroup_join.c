@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
 enum { MAX_CONTROLLERS = 8 };

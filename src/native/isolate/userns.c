@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
 static int become_root_inside(struct isolation *s)

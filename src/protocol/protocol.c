@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "init/protocol.h"
+#include "protocol/protocol.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,13 +13,13 @@ static const struct frame_row {
 	uint32_t min, max;
 } rows[] = {
 #define FRAME(name, number, from, min, max) {number, from, min, max},
-#include "init/protocol.def"
+#include "protocol/protocol.def"
 #undef FRAME
 };
 
 _Static_assert(sizeof(struct failed_record) == 220, "failed_record is packed");
 _Static_assert(sizeof(struct exited_record) == 16, "exited_record is packed");
-_Static_assert(sizeof(struct exec_record) == 20, "exec_record is packed");
+_Static_assert(sizeof(struct exec_record) == 24, "exec_record is packed");
 _Static_assert(sizeof(struct put_record) == 24, "put_record is packed");
 
 static const struct frame_row *find_row(unsigned number)

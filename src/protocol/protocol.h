@@ -17,8 +17,8 @@
  * Both sides include this header. Integers in payloads are little endian and packed in the order of
  * the structs below, which have no padding.
  */
-#ifndef INIT_PROTOCOL_H
-#define INIT_PROTOCOL_H
+#ifndef PROTOCOL_PROTOCOL_H
+#define PROTOCOL_PROTOCOL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ enum frame_from { FROM_GUEST = 1, FROM_HOST = 2 };
 
 enum frame_type {
 #define FRAME(name, number, from, min, max) FRAME_##name = number,
-#include "init/protocol.def"
+#include "protocol/protocol.def"
 #undef FRAME
 };
 
@@ -63,6 +63,7 @@ struct exec_record {
 	uint32_t uid, gid;
 	uint32_t argc, envc;
 	uint32_t flags;
+	uint32_t limit_ms; /* init ends itself this long after the start; 0: never */
 };
 enum exec_flag {
 	EXEC_STDIO_FRAMES = 1 << 0, /* stdin, stdout and stderr travel as DATA frames */

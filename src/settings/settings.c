@@ -5,6 +5,8 @@
  * YAML is read by a program of its own (cloche-yaml), which prints JSON: the command line links no YAML
  * library, and most runs have no file and pay nothing.
  */
+#include "settings/settings.h"
+
 #include <ctype.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,7 +18,6 @@
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "cli/cli.h"
 
 extern char **environ;
 
@@ -78,9 +79,7 @@ static int read_file(const char *file, json_t **ret, struct err *e)
 
 	*ret = NULL;
 	if (access(file, F_OK) < 0)
-		return errno == ENOENT || errno == ENOTDIR || errno == EACCES
-			       ? 0
-			       : err_set(e, errno, "%s", file);
+		return errno == ENOENT || errno == ENOTDIR ? 0 : err_set(e, errno, "%s", file);
 	if (find_helper(helper, sizeof helper, e) < 0 ||
 	    start_helper(helper, file, &fd, &pid, e) < 0)
 		return -1;
@@ -144,7 +143,11 @@ static int check_policy(const json_t *policy, struct err *e)
 	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
 		const struct option *o = option_find(key);
 
-		if (strcmp(key, "volume_roots") == 0) {
+		if (strcmp(key, "best_effort") == 0) {
+			if (!json_is_string(value) ||
+			    strcmp(json_string_value(value), "false") != 0)
+				return err_set(e, 0, "policy: best_effort can only be false");
+		} else if (strcmp(key, "volume_roots") == 0) {
 			if (!json_is_array(value))
 				return err_set(e, 0,
 					       "policy: volume_roots must be a list of folders");
@@ -163,6 +166,8 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 		return -1;
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
 	json_object_del(policy, "volume_roots");
+	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
+	json_object_del(policy, "best_effort");
 	t->policy = json_incref(policy);
 	return 0;
 }
@@ -227,7 +232,8 @@ static int apply_environment(struct settings *t, struct spec *s, struct err *e)
 	return 0;
 }
 
-int settings_load(struct settings *t, const struct places *places, struct spec *s, struct err *e)
+int settings_load(struct settings *t, const struct places *places, bool environment, struct spec *s,
+		  struct err *e)
 {
 	*t = (struct settings){0};
 	if (option_count > ARRAY_SIZE(t->origins))
@@ -236,17 +242,14 @@ int settings_load(struct settings *t, const struct places *places, struct spec *
 		return -1;
 	if (places->rootless && apply_file(t, s, places->config, false, e) < 0)
 		return -1;
-	return apply_environment(t, s, e);
+	return environment ? apply_environment(t, s, e) : 0;
 }
 
-static bool is_below_a_root(const char *path, const json_t *roots)
+static bool is_below_a_root(const char *real, const json_t *roots)
 {
-	char real[PATH_MAX];
 	const json_t *root;
 	size_t i;
 
-	if (!realpath(path, real))
-		return false;
 	json_array_foreach(roots, i, root) {
 		const char *folder = json_string_value(root);
 		size_t n = folder ? strlen(folder) : 0;
@@ -259,18 +262,48 @@ static bool is_below_a_root(const char *path, const json_t *roots)
 	return false;
 }
 
+/* A path of the caller's, made real, and below one of the operator's folders. */
+static int check_root(const struct settings *t, const char *what, char **path, struct err *e)
+{
+	_cleanup_free_ char *real = NULL;
+
+	if (!t->volume_roots || !*path)
+		return 0;
+	real = realpath(*path, NULL);
+	if (!real)
+		return err_set(e, errno, "%s %.200s", what, *path);
+	if (!is_below_a_root(real, t->volume_roots))
+		return err_set(
+			e, EPERM,
+			"%s %.200s: the operator's policy allows only what is below its volume_roots",
+			what, *path);
+	/* From here on the path that was checked is the one that is used. */
+	free(*path);
+	*path = TAKE_PTR(real);
+	return 0;
+}
+
+static int check_roots(const struct settings *t, struct spec *s, struct err *e)
+{
+	for (size_t i = 0; i < s->volume_count; i++)
+		if (check_root(t, "--volume", &s->volumes[i].host, e) < 0)
+			return -1;
+	for (size_t i = 0; i < s->input_count; i++)
+		if (check_root(t, "--in", &s->inputs[i].host, e) < 0)
+			return -1;
+	return check_root(t, "--out", &s->out_dir, e) < 0 ? -1
+							  : check_root(t, "--venv", &s->venv, e);
+}
+
 int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 {
 	const char *key;
 	json_t *value;
 
-	for (size_t i = 0; t->volume_roots && i < s->volume_count; i++)
-		if (!is_below_a_root(s->volumes[i].host, t->volume_roots))
-			return err_set(
-				e, EPERM,
-				"--volume %.200s: the operator's policy allows volumes only below "
-				"its volume_roots",
-				s->volumes[i].host);
+	if (check_roots(t, s, e) < 0)
+		return -1;
+	if (t->no_best_effort && s->best_effort)
+		return err_set(e, EPERM, "--best-effort: the operator's policy forbids it");
 	json_object_foreach(t->policy, key, value) {
 		const struct option *o = option_find(key);
 		struct spec limit = {0};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.h - where a setting's value comes from. Lowest first: the documented default, the operator's
+ * file, the user's file, CLOCHE_NAME, the flag; and above all the operator's policy, which a value may
+ * not exceed.
+ */
+#ifndef SETTINGS_SETTINGS_H
+#define SETTINGS_SETTINGS_H
+
+#include <jansson.h>
+
+#include "sandbox/places.h"
+#include "sandbox/spec.h"
+
+enum { SETTINGS_MAX_OPTIONS = 64 };
+
+struct settings {
+	enum origin origins[SETTINGS_MAX_OPTIONS]; /* by option row */
+	char *uid_range;                           /* or NULL: the built-in block */
+	json_t *policy;                            /* maxima by option name, or NULL */
+	json_t *volume_roots; /* array of folders that paths of the caller's must lie below, or NULL */
+	bool no_best_effort;
+	bool has_file;
+};
+
+/* Apply the files' defaults to s, and CLOCHE_* variables if environment; keep the policy for later. */
+int settings_load(struct settings *settings, const struct places *places, bool environment,
+		  struct spec *s, struct err *e) must_check;
+
+/* Values nobody chose are lowered to the policy's maximum; chosen ones above it are an error. Call when
+ * the spec is complete, before spec_finish(). */
+int settings_apply_policy(struct settings *settings, struct spec *s, struct err *e) must_check;
+
+void settings_done(struct settings *settings);
+
+#endif

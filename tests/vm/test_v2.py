@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cloche on hosts that this one is not: cgroup v2 as root and as an ordinary user, hybrid, and hosts that lack something.
+
+One VM each; every test that runs in there counts as one here, by its own name. A test that is skipped inside is skipped here.
+"""
+import json
+import subprocess
+import sys
+import tempfile
+import textwrap
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import cloche
+import pytest
+
+RUN = Path(__file__).parent / "run.py"
+INTEGRATION = "tests/integration"
+ENDS = [f"{INTEGRATION}/test_ends.py", f"{INTEGRATION}/test_lifecycle.py"]
+FILES = [f"{INTEGRATION}/test_{n}.py" for n in ("documents", "running", "ordinary_code", "bad_input")]
+# What of the other files depends on the kernel or on who runs it. The rest is the same everywhere.
+MORE = ("test_ends or d3_sum or d3_no_network or d3_root or d2_data or d4_environment or each_call or stdin_passes_through or "
+        "both_streams or grandchild or in_file or in_folder or test_out or test_hostile or test_deep or test_venv or test_tmpfs or "
+        "exec_from or test_user or nothing_of_the_machines or what_runs_dies or a_killed_run or slots_are or a_cancelled or "
+        "standard_streams or multiprocessing or cp_a or bash_pipelines or fork_bomb or writable_volume or read_only_volume or "
+        "users_ids or killed_at_random")
+# name: (options of run.py, files, expression of pytest -k)
+MACHINES = {
+    "v2-root": ([], ENDS + FILES, MORE),
+    "v2-user": (["--user"], ENDS + FILES, MORE),
+    "hybrid-root": (["--cgroup", "hybrid"], ENDS, "oom or timeout or pids or enforced or init_killed or cancelled or cpu_time or "
+                    "exit_status or seccomp or fork_bomb or what_runs_dies"),
+}
+# Too slow on an emulated processor, or in need of what the guest's /usr has not.
+NOT_IN_A_VM = "unlimited or slow_reader or java or many_artifacts or rm_rf or sparse"
+
+
+def expression(machine):
+    return f"({MACHINES[machine][2]}) and not ({NOT_IN_A_VM})"
+
+
+def collected(machine):
+    """The names of the tests that will run on this machine, as pytest numbers them."""
+    got = subprocess.run([sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", "-k", expression(machine),
+                          *MACHINES[machine][1]], cwd=cloche.TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    names = [line for line in got.stdout.splitlines() if "::" in line]
+    assert got.returncode == 0 and names, got.stdout
+    return [n[n.index("test_"):] for n in names]
+
+
+def pytest_generate_tests(metafunc):
+    if "inner" in metafunc.fixturenames:
+        pairs = [(m, n) for m in MACHINES for n in collected(m)]
+        metafunc.parametrize("machine, inner", pairs, ids=[f"{m} {n}" for m, n in pairs])
+
+
+@pytest.fixture(scope="module")
+def vm():
+    check = subprocess.run([sys.executable, RUN, "--check"], stdout=subprocess.PIPE, text=True, timeout=60)
+    cloche.need("vm", check.returncode == 0, check.stdout.strip())
+
+
+def boot(options, command, timeout):
+    return subprocess.run([sys.executable, RUN, "--timeout", str(timeout), *options, "--", *command], cwd=cloche.TOP,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout + 400)
+
+
+@pytest.fixture(scope="module")
+def reports(vm):
+    """machine -> ({name: (outcome, text)}, what was printed); each is booted when the first of its tests is asked for."""
+    known = {}
+
+    def report(machine):
+        if machine not in known:
+            options, files, _ = MACHINES[machine]
+            inner = ["python3", "-B", "-m", "pytest", "-q", "--tb=short", "--basetemp=/var/tmp/t", "--junitxml=/tmp/report",
+                     "-k", expression(machine), *files]
+            # /var/tmp is the guest's ext4
+            script = 'umask 022; mkdir -p /var/tmp/x; export TMPDIR=/var/tmp/x; "$@" >&2; status=$?; cat /tmp/report; exit $status'
+            got = boot(options, ["sh", "-c", script, "sh", *inner], 900)
+            log = got.stderr.decode(errors="replace")
+            try:
+                known[machine] = ({f"{c.get('classname').rpartition('.')[2]}.py::{c.get('name')}": outcome(c)
+                                   for c in ET.fromstring(got.stdout).iter("testcase")}, log)
+            except ET.ParseError as e:
+                known[machine] = ({}, f"no report: {e}; exit {got.returncode}\n{log}")
+        return known[machine]
+    return report
+
+
+def outcome(case):
+    for kind in ("failure", "error", "skipped"):
+        found = case.find(kind)
+        if found is not None:
+            return kind, f"{found.get('message')}\n{found.text or ''}"
+    return "passed", ""
+
+
+def test_inside(reports, machine, inner):
+    results, log = reports(machine)
+    assert inner in results, f"{inner} did not run on {machine}:\n{log[-3000:]}"
+    kind, text = results[inner]
+    if kind == "skipped":
+        pytest.skip(text.splitlines()[0])
+    assert kind == "passed", text
+
+
+# ------------------------------------------------------------------------------------- hosts on which nothing can be promised
+
+PROBE = """
+import json, os, subprocess, sys
+sys.path.insert(0, "tests/lib")
+import cloche
+USER = 1000
+env = {"HOME": "/home/tester", "XDG_RUNTIME_DIR": "/run/user/1000"}
+for d in (env["HOME"], env["XDG_RUNTIME_DIR"]):
+    os.makedirs(d, exist_ok=True); os.chown(d, USER, USER)
+found = {}
+def ask(name, *args, **kw):
+    r = cloche.run(["run", *args, "true"], json="--json" in args, **kw)
+    found[name] = [r.returncode, r.stdout.decode(), r.stderr.decode()]
+def sh(line):
+    subprocess.run(line, shell=True, check=True)
+ask("works")
+ask("user, not delegated", uid=USER, env=env)
+ask("user, not delegated, best effort", "--best-effort", "--json", uid=USER, env=env)
+sh("sysctl -q user.max_user_namespaces=0")
+ask("no userns, root")
+ask("no userns, user", "--best-effort", uid=USER, env=env)
+sh("sysctl -q user.max_user_namespaces=10000; echo -memory >/sys/fs/cgroup/cloche/cgroup.subtree_control;"
+   "echo -memory >/sys/fs/cgroup/cgroup.subtree_control; mount -o remount,ro /sys/fs/cgroup")
+ask("read-only")
+sh("mount -o remount,rw /sys/fs/cgroup; umount /sys/fs/cgroup")
+ask("no cgroups")
+ask("no cgroups, best effort", "--best-effort", "--json")
+ask("no cgroups, user", uid=USER, env=env)
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def refusals(vm):
+    got = boot([], ["python3", "-B", "-c", PROBE], 300)
+    assert got.returncode == 0, got
+    return json.loads(got.stdout)
+
+
+def test_it_works_there_otherwise(refusals):
+    assert refusals["works"] == [0, "", ""]
+
+
+@pytest.mark.parametrize("name, words", [
+    ("user, not delegated", ["cgroup", "this login's cgroup is not delegated to you", "loginctl enable-linger 1000"]),
+    ("no userns, root", ["userns", "user namespace", "/proc/sys/user/max_user_namespaces"]),
+    ("no userns, user", ["user namespace", "/proc/sys/user/max_user_namespaces"]),
+    ("read-only", ["cgroup", "read-only", "/sys/fs/cgroup"]),
+    ("no cgroups", ["limits cannot be enforced", "/sys/fs/cgroup", "mount"]),
+    ("no cgroups, user", ["limits cannot be enforced", "cgroup"]),
+])
+def test_refused(refusals, name, words):
+    """One line with cause and remedy, status 125, nothing run."""
+    status, out, err = refusals[name]
+    assert (status, out) == (125, ""), err
+    assert err.startswith("cloche: ") and err.count("\n") == 1 and err.endswith("\n"), err
+    assert [w for w in words if w.lower() not in err.lower()] == [], err
+
+
+@pytest.mark.parametrize("name", ["user, not delegated, best effort", "no cgroups, best effort"])
+def test_best_effort_says_what_is_missing(refusals, name):
+    status, out, err = refusals[name]
+    assert (status, err) == (0, "")
+    e = json.loads(out)["enforced"]
+    assert [e[k] for k in ("memory", "swap", "cpu", "pids")] == ["none"] * 4
+    assert e["rootless"] == name.startswith("user") and e["no_new_privs"] and e["network"] == "netns" and e["landlock"] >= 1
