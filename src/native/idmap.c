@@ -2,6 +2,7 @@
 #include "native/idmap.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,13 +16,13 @@
 #include "base/fd.h"
 #include "native/clone3.h"
 
-enum { MAX_PAIRS = 8, HOLDER_STACK = 4096 };
+enum { MAX_PAIRS = 8 };
 
 in_clone_child static int hold(void *parent)
 {
 	/* Should the parent be killed meanwhile, this process must not stay. */
 	if (syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
-	    syscall(SYS_getppid) != *(pid_t *)parent)
+	    syscall(SYS_getppid) != (intptr_t)parent)
 		return 1;
 	while (syscall(SYS_pause))
 		;
@@ -51,39 +52,43 @@ static int open_userns(pid_t pid, int *ret_fd, struct err *e)
 	return *ret_fd < 0 ? err_set(e, errno, "open a new user namespace") : 0;
 }
 
-/* A namespace needs a process to be born in. It shares our memory (nothing is copied), runs on its own
- * few bytes of stack, sleeps, and is gone before we return. */
 int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pair *gids,
-		size_t gid_count, int *ret_fd, struct err *e)
+		size_t gid_count, struct userns_holder *holder, int *ret_fd, struct err *e)
 {
-	char stack[HOLDER_STACK] __attribute__((aligned(16)));
 	struct clone3_args args = {
 		.flags = CLONE_VM | CLONE_NEWUSER,
-		.stack = (uint64_t)(uintptr_t)stack,
-		.stack_size = sizeof stack,
+		.stack = (uint64_t)(uintptr_t)holder->stack,
+		.stack_size = sizeof holder->stack,
 	};
 	sigset_t all, before;
 	pid_t pid, me = getpid();
 	int r;
 
+	holder->pid = 0;
 	if (uid_count > MAX_PAIRS || gid_count > MAX_PAIRS)
 		return err_set(e, 0, "too many id maps");
 	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &before);
-	pid = clone3_call(&args, hold, &me);
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pid = clone3_call(&args, hold, (void *)(intptr_t)me);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
 		return err_set(e, -pid,
 			       "make a user namespace (see /proc/sys/user/max_user_namespaces)");
+	holder->pid = pid;
 	r = write_map(pid, "uid_map", uids, uid_count, e);
 	if (r == 0)
 		r = write_map(pid, "gid_map", gids, gid_count, e);
 	if (r == 0)
 		r = open_userns(pid, ret_fd, e);
 	kill(pid, SIGKILL);
-	while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
-		;
 	return r;
+}
+
+void userns_holder_reap(struct userns_holder *holder)
+{
+	while (holder->pid > 0 && waitpid(holder->pid, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	holder->pid = 0;
 }
 
 static int run_helper(const char *program, pid_t pid, const struct id_pair *pairs, size_t count,

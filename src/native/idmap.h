@@ -13,10 +13,20 @@ struct id_pair {
 	uint32_t inside, outside; /* one id each */
 };
 
+/* A namespace needs a process to be born in. It shares our memory, sleeps on this stack, and has been
+ * killed when userns_make() returns; userns_holder_reap() waits for it. Until then this must stay. */
+struct userns_holder {
+	pid_t pid; /* 0: none */
+	char stack[4096] __attribute__((aligned(16)));
+};
+
 /* A user namespace with these maps, as a descriptor: for a sandbox to enter, or for an id-mapped mount
- * (inside: the file system's id, outside: the id it shall appear as). Needs root. */
+ * (inside: the file system's id, outside: the id it shall appear as). Needs root. The holder is to be
+ * reaped whatever this returns. */
 int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pair *gids,
-		size_t gid_count, int *ret_fd, struct err *e) must_check;
+		size_t gid_count, struct userns_holder *holder, int *ret_fd,
+		struct err *e) must_check;
+void userns_holder_reap(struct userns_holder *holder);
 
 /* Rootless: have newuidmap and newgidmap (setuid programs of the distribution, which check
  * /etc/subuid) write the maps of process pid. */

@@ -43,8 +43,9 @@ struct plan {
 	uint32_t uid, gid;      /* inside */
 	uint32_t root_mount_id; /* root inside and the sandbox user, as the mounting process */
 	uint32_t user_mount_id; /* has to name them: host ids as root, inside ids rootless */
-	uint32_t dev_profile;   /* own devpts */
-	uint32_t landlock_abi;  /* 0: run without */
+	uint32_t user_mount_gid;
+	uint32_t dev_profile;  /* own devpts */
+	uint32_t landlock_abi; /* 0: run without */
 	uint32_t tmpfs_count, volume_count;
 	char hostname[72];
 	char machine_id[40];

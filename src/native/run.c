@@ -63,6 +63,7 @@ struct sandbox {
 	size_t places_count;
 	struct evidence evidence;
 	struct supervision watch;
+	struct userns_holder holder; /* reaped when there is time for it */
 };
 
 int landlock_abi(void)
@@ -140,6 +141,7 @@ static int make_plan(struct sandbox *b, struct err *e)
 	p->gid = s->gid;
 	p->root_mount_id = rootless ? 0 : b->slot.root_uid;
 	p->user_mount_id = rootless ? s->uid : b->slot.user_uid;
+	p->user_mount_gid = rootless ? s->gid : b->slot.user_gid;
 	p->dev_profile = strcmp(s->profile, "dev") == 0;
 	p->landlock_abi = (uint32_t)landlock_abi();
 	if (p->landlock_abi == 0 && !s->best_effort)
@@ -267,7 +269,7 @@ static int give_ids(struct sandbox *b, struct err *e)
 	int r;
 
 	if (!b->places->rootless) {
-		r = userns_make(uids, 2, gids, 2, &userns, e);
+		r = userns_make(uids, 2, gids, 2, &b->holder, &userns, e);
 		if (r == 0)
 			r = send_to_init(b, FRAME_USERNS, NULL, 0, &userns, 1, e);
 	} else {
@@ -376,8 +378,9 @@ static int expect_places(struct sandbox *b, struct err *e)
 	}
 	if (b->places_count == b->plan->tmpfs_count + b->places->rootless)
 		return 0;
-	err_set(e, 0, "init reported %zu writable places", b->places_count);
-	return err_stage(e, "init");
+	err_set(e, EMFILE, "take the %u writable places, got %zu", b->plan->tmpfs_count,
+		b->places_count);
+	return err_stage(e, "streams");
 }
 
 static int expect_start(struct sandbox *b, struct err *e)
@@ -388,8 +391,8 @@ static int expect_start(struct sandbox *b, struct err *e)
 		return -1;
 	if (count == ARRAY_SIZE(b->pipes))
 		return 0;
-	err_set(e, 0, "init passed %zu streams", count);
-	return err_stage(e, "init");
+	err_set(e, EMFILE, "take the command's %zu streams, got %zu", ARRAY_SIZE(b->pipes), count);
+	return err_stage(e, "streams");
 }
 
 /* Files and the command are sent ahead, while the sandbox is still being made. When init has given up
@@ -406,6 +409,7 @@ static int start_command(struct sandbox *b, struct err *e)
 		b->evidence.verdict = REASON_CANCELLED;
 		return -1;
 	}
+	userns_holder_reap(&b->holder); /* while init is busy */
 	if (expect_places(b, e) < 0)
 		return -1;
 	if (sent || broken)
@@ -579,6 +583,7 @@ static void destroy(struct sandbox *b)
 {
 	struct err e = {0};
 
+	userns_holder_reap(&b->holder);
 	for (int i = 0; i < 3; i++)
 		fd_close(&b->pipes[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(b->volumes); i++)

@@ -91,8 +91,12 @@ static int map_mount(const char *path, const struct stat *st, const struct slot 
 	const struct id_pair gids[] = {{st->st_gid, slot->user_gid}, {0, slot->root_gid}};
 	_cleanup_close_ int userns = -1;
 	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP};
+	struct userns_holder holder;
+	int r;
 
-	if (userns_make(uids, st->st_uid ? 2 : 1, gids, st->st_gid ? 2 : 1, &userns, e) < 0)
+	r = userns_make(uids, st->st_uid ? 2 : 1, gids, st->st_gid ? 2 : 1, &holder, &userns, e);
+	userns_holder_reap(&holder);
+	if (r < 0)
 		return -1;
 	attr.userns_fd = (uint64_t)userns;
 	if (syscall(SYS_mount_setattr, mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr) == 0 ||

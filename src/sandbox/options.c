@@ -332,13 +332,33 @@ static int set_tmpfs(struct spec *s, const char *v, struct err *e)
 	return 0;
 }
 
+/* Room for one more item in a list of owned structs: the new, zeroed one, not yet counted. */
+static void *grow(void *list, size_t count, size_t item_size, size_t max, struct err *e)
+{
+	void **items = list;
+	char *more;
+
+	if (count == max) {
+		err_set(e, 0, "at most %zu", max);
+		return NULL;
+	}
+	more = realloc(*items, (count + 1) * item_size);
+	if (!more) {
+		err_set(e, ENOMEM, "keep one more");
+		return NULL;
+	}
+	*items = more;
+	return memset(more + count * item_size, 0, item_size);
+}
+
 /* HOST:BOX[:ro|rw]. A colon cannot be told from a separator, so it is refused inside the paths;
  * everything else is fine, since no path of a caller ever becomes part of a mount option. */
 static int set_volume(struct spec *s, const char *v, struct err *e)
 {
-	struct spec_volume *volume = &s->volumes[s->volume_count];
 	const char *box = strchr(v, ':');
 	const char *mode = box ? strchr(box + 1, ':') : NULL;
+	struct spec_volume *volume;
+	char path[SPEC_PATH_SIZE];
 	size_t n;
 
 	if (!box || box == v)
@@ -347,16 +367,17 @@ static int set_volume(struct spec *s, const char *v, struct err *e)
 		return err_set(e, 0,
 			       "value \"%.100s\": the part after the second colon must be ro or rw",
 			       v);
-	if (s->volume_count == SPEC_MAX_VOLUMES)
-		return err_set(e, 0, "at most %d", SPEC_MAX_VOLUMES);
 	n = mode ? (size_t)(mode - box - 1) : strlen(box + 1);
-	if (n >= sizeof volume->box)
-		return err_set(e, 0, "path inside is longer than %zu bytes",
-			       sizeof volume->box - 1);
-	memcpy(volume->box, box + 1, n);
-	volume->box[n] = '\0';
-	if (check_mount_point(volume->box, e) < 0)
+	if (n >= sizeof path)
+		return err_set(e, 0, "path inside is longer than %zu bytes", sizeof path - 1);
+	memcpy(path, box + 1, n);
+	path[n] = '\0';
+	if (check_mount_point(path, e) < 0)
 		return -1;
+	volume = grow(&s->volumes, s->volume_count, sizeof *volume, SPEC_MAX_VOLUMES, e);
+	if (!volume)
+		return -1;
+	memcpy(volume->box, path, n + 1);
 	volume->writable = !mode || strcmp(mode, ":rw") == 0;
 	volume->host = strndup(v, (size_t)(box - v));
 	if (!volume->host)
@@ -383,13 +404,14 @@ static int last_name(const char *path, char *name, size_t size)
 
 int spec_add_input(struct spec *s, const char *host, const char *box, struct err *e)
 {
-	struct spec_input *in = &s->inputs[s->input_count];
+	struct spec_input *in;
 
-	if (s->input_count == SPEC_MAX_INPUTS)
-		return err_set(e, 0, "at most %d", SPEC_MAX_INPUTS);
 	if (strlen(box) >= sizeof in->box)
 		return err_set(e, 0, "destination is longer than %zu bytes", sizeof in->box - 1);
 	if (box_path_check("destination", box, e) < 0)
+		return -1;
+	in = grow(&s->inputs, s->input_count, sizeof *in, SPEC_MAX_INPUTS, e);
+	if (!in)
 		return -1;
 	in->host = strdup(host);
 	if (!in->host)

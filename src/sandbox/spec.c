@@ -106,6 +106,8 @@ void spec_done(struct spec *s)
 		free(s->volumes[i].host);
 	for (size_t i = 0; i < s->input_count; i++)
 		free(s->inputs[i].host);
+	free(s->volumes);
+	free(s->inputs);
 	free(s->out_dir);
 	free(s->venv);
 	*s = (struct spec){0};

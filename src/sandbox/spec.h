@@ -75,9 +75,9 @@ struct spec {
 	uint32_t uid, gid; /* inside */
 	struct spec_tmpfs tmpfs[SPEC_MAX_TMPFS];
 	size_t tmpfs_count;
-	struct spec_volume volumes[SPEC_MAX_VOLUMES];
+	struct spec_volume *volumes;
 	size_t volume_count;
-	struct spec_input inputs[SPEC_MAX_INPUTS];
+	struct spec_input *inputs;
 	size_t input_count;
 	struct strings artifacts; /* globs below /workspace */
 	char *out_dir;            /* host folder that receives /output; NULL: none */

@@ -279,7 +279,7 @@ def compiled(name, *flags):
     out = compiled_dir() / name
     link = [] if any(f.startswith("-l") for f in flags) else ["-static"]
     command = ["gcc", "-O1", "-Wall", "-Wextra", "-D_GNU_SOURCE", f"-I{cloche.TOP / 'src'}", *link, "-o", str(out),
-               str(HERE / f"{name}.c"), *flags]
+               *map(str, sorted([HERE / f"{name}.c", *HERE.glob(f"{name}_*.c")])), *flags]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode:
         raise RuntimeError(f"{name}.c: {made.stderr[:3000]}")

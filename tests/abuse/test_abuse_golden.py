@@ -23,12 +23,13 @@ def status(pid, key):
 
 
 def command_of(p):
-    """The host's pid of the sandboxed command: the descendant that has executed it."""
+    """The host's pid of the sandboxed command: the descendant that has executed it, and sleeps: before that its loader
+    has libraries open."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         for pid in arena.descend(p.pid):
             try:
-                if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                if Path(f"/proc/{pid}/comm").read_text() == "sleep\n" and status(pid, "State").startswith("S"):
                     return pid
             except OSError:
                 continue

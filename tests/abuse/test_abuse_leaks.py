@@ -245,7 +245,7 @@ def test_RE_06_a_killed_cloche_leaves_nothing():
         p.kill()
         p.communicate()
     assert cloche.run(["run", "--", "true"]).returncode == 0
-    left = cloche.leftovers(before, 10)
+    left = cloche.leftovers(before, 2)
     mine = [text for text in left if "sleep 99" in text or text.startswith("mount")]
     assert not mine, mine
 

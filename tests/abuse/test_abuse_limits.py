@@ -301,10 +301,12 @@ def test_CP_06_clocks_control():
 # ------------------------------------------------------------------------------------------------------------ disk
 
 
-def test_DK_01_fill():
-    """ENOSPC at the size, the program goes on, and the host's disk is as it was."""
-    before = os.statvfs("/").f_bavail
-    r = arena.inside(arena.PRELUDE + """
+def test_DK_01_fill(tmp_path):
+    """ENOSPC at the size, the program goes on, and the host's disk is as it was (others write to it too: three tries)."""
+    changed = []
+    for _ in range(3):
+        before = os.statvfs("/").f_bavail
+        r = arena.inside(arena.PRELUDE + """
 def fill(path):
     n, f = 0, os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
@@ -318,12 +320,12 @@ fact('tmp', lambda: fill('/tmp/f'))
 fact('shm', lambda: fill('/dev/shm/f'))
 fact('out', lambda: fill('/output/f'))
 say('went on', 'yes')
-""", "--out", "/tmp/clo-none-out", "-m", "512m")
-    assert arena.facts(r.out.decode()) == {"tmp": "ENOSPC", "shm": "ENOSPC", "out": "ENOSPC", "went on": "yes"}, r
-    assert "disk" in r.limits_hit or r.limits_hit == [], r
-    assert abs(os.statvfs("/").f_bavail - before) * os.statvfs("/").f_frsize < 100 << 20
-    if os.path.isdir("/tmp/clo-none-out"):
-        os.rmdir("/tmp/clo-none-out")
+""", "--out", tmp_path / "out", "-m", "512m")
+        assert arena.facts(r.out.decode()) == {"tmp": "ENOSPC", "shm": "ENOSPC", "out": "ENOSPC", "went on": "yes"}, r
+        changed.append((before - os.statvfs("/").f_bavail) * os.statvfs("/").f_frsize >> 20)
+        if abs(changed[-1]) < 50:
+            return
+    raise AssertionError(f"MiB of the host's disk: {changed}")
 
 
 def test_DK_01_fill_control():
@@ -331,7 +333,7 @@ def test_DK_01_fill_control():
     assert r.out == b"all\n", r
 
 
-def test_DK_02_inodes_everywhere():
+def test_DK_02_inodes_everywhere(tmp_path):
     """Every writable place ends with ENOSPC, not with the OOM killer."""
     r = arena.inside(arena.PRELUDE + """
 def fill(d):
@@ -340,9 +342,8 @@ def fill(d):
         os.mknod(f'{d}/{n}')
 for d in ('/dev/shm/d', '/output/d', '/tmp/d'):
     fact(d, lambda: fill(d))
-""", "--out", "/tmp/clo-none-out", "--timeout", "60s", timeout=90)
+""", "--out", tmp_path / "out", "--timeout", "60s", timeout=90)
     assert arena.facts(r.out.decode()) == {"/dev/shm/d": "ENOSPC", "/output/d": "ENOSPC", "/tmp/d": "ENOSPC"}, r
-    subprocess.run(["rm", "-rf", "/tmp/clo-none-out"], check=True)
 
 
 def test_DK_03_sparse(tmp_path):

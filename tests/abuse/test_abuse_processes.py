@@ -256,7 +256,11 @@ def test_PR_10_uninterruptible():
 def test_PR_10_uninterruptible_control():
     p = subprocess.Popen([arena.compiled("hold")], stdout=subprocess.PIPE)
     assert p.stdout.readline() == b"held\n"
-    state = Path(f"/proc/{p.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    deadline = time.monotonic() + 5
+    state = ""
+    while state != "D" and time.monotonic() < deadline:
+        state = Path(f"/proc/{p.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        time.sleep(0.01)
     for child in arena.descend(p.pid):
         os.kill(child, signal.SIGKILL)
     p.kill()

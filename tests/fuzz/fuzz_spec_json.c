@@ -55,7 +55,8 @@ static void check_finished(const struct spec *s)
 	check_paths(s);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* near: a caller on this machine, who may name its paths. */
+static void read_one(const char *data, size_t size, bool near)
 {
 	char *input = NULL;
 	size_t input_size = 0;
@@ -63,10 +64,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct spec s;
 
 	CHECK(spec_init(&s, &e) == 0);
-	if (spec_from_json(&s, (const char *)data, size, &input, &input_size, &e) < 0) {
+	if (spec_from_json(&s, data, size, near, NULL, &input, &input_size, &e) < 0) {
 		CHECK(e.text[0] && !input);
 	} else {
 		CHECK(!input || input[input_size] == '\0');
+		CHECK(near || (!s.volume_count && !s.input_count && !s.out_dir && !s.venv &&
+			       !s.best_effort));
 		if (spec_finish(&s, &e) == 0)
 			check_finished(&s);
 		else
@@ -74,5 +77,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	free(input);
 	spec_done(&s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	read_one((const char *)data, size, true);
+	read_one((const char *)data, size, false);
 	return 0;
 }

@@ -8,7 +8,6 @@ from pathlib import Path
 import cloche
 
 SLOW = 6 if os.environ.get("CLOCHE_VM") else 1  # an emulated processor
-TIGHT = ["--memory", "128m", "--cpus", "0.5"]
 
 NUMBER = (int, float)
 MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT = (int, type(None)), (int, float, type(None)), (str, type(None))

@@ -163,15 +163,16 @@ while True:
 def test_fork_bomb_is_gone_at_once(no_leftovers, record_property):
     """512 processes under half a processor: from the kill to nobody there."""
     took = []
+    size, timeout = (512, "3s") if shape.SLOW == 1 else (100, "10s")
     for _ in range(3):
-        r = cloche.run(["python", "--pids-limit", "512", "--cpus", "0.5", "--memory", "1g", "--timeout", "3s", "-c", BOMB],
-                       timeout=60)
+        r = cloche.run(["python", "--pids-limit", size, "--cpus", "0.5", "--memory", "1g", "--timeout", timeout, "-c", BOMB],
+                       timeout=120)
         shape.check_reason(r, "timeout")
-        assert "pids" in r.limits_hit and (r.usage["pids_peak"] is None or r.usage["pids_peak"] >= 500)
+        assert "pids" in r.limits_hit and (r.usage["pids_peak"] is None or r.usage["pids_peak"] >= size - 2)
         took.append(r.seconds - r.usage["wall_ms"] / 1000)  # with making the sandbox: about 10 ms
     record_property("ms_after_the_kill", [round(t * 1000) for t in took])
     print(f"gone {', '.join(f'{t * 1000:.0f}' for t in took)} ms after the kill")
-    assert statistics.median(took) < 1
+    assert statistics.median(took) < shape.SLOW
 
 
 def test_descriptors_are_not_leaked_into_the_sandbox(tmp_path):

@@ -61,7 +61,9 @@ unsigned long torture_heap(void)
 #if defined(__SANITIZE_ADDRESS__)
 	return 0;
 #else
-	return getenv("CLOCHE_UNDER_VALGRIND") ? 0 : mallinfo2().uordblks;
+	struct mallinfo2 m = mallinfo2();
+
+	return getenv("CLOCHE_UNDER_VALGRIND") ? 0 : m.uordblks + m.hblkhd;
 #endif
 }
 

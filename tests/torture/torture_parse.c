@@ -5,11 +5,8 @@
 
 #include <jansson.h>
 
-#pragma push_macro("fail")
-#undef fail
-#include "cli/cli.h"
-#pragma pop_macro("fail")
 #include "sandbox/result.h"
+#include "settings/settings.h"
 #include "torture.h"
 
 enum { MOST = 20000 };
@@ -59,7 +56,8 @@ static int read_spec(unsigned n, char **ret_text, struct err *e)
 	torture_arm(TORTURE_MEMORY, n ? n : UINT32_MAX, 0);
 	r = spec_init(&s, e);
 	if (r == 0) {
-		r = spec_from_json(&s, spec_text, sizeof spec_text - 1, &input, &size, e);
+		r = spec_from_json(&s, spec_text, sizeof spec_text - 1, true, NULL, &input, &size,
+				   e);
 		if (r == 0)
 			r = spec_finish(&s, e);
 	}
@@ -187,7 +185,7 @@ static int load(unsigned n, const struct places *places, char *ret, size_t size,
 	torture_arm(TORTURE_MEMORY, n ? n : UINT32_MAX, 0);
 	r = spec_init(&s, e);
 	if (r == 0) {
-		r = settings_load(&t, places, &s, e);
+		r = settings_load(&t, places, true, &s, e);
 		if (r == 0)
 			r = settings_apply_policy(&t, &s, e);
 		torture_disarm();

@@ -2,11 +2,7 @@
 /* Where a value comes from: file, environment, policy - read by the real cloche-yaml beside the build. */
 #include "unit.h"
 
-/* cmocka has a macro of this name, the command line a function. */
-#pragma push_macro("fail")
-#undef fail
-#include "cli/cli.h"
-#pragma pop_macro("fail")
+#include "settings/settings.h"
 
 struct scene {
 	char path[256];
@@ -38,7 +34,7 @@ static void end(struct scene *s)
 
 static int load(struct scene *s)
 {
-	return settings_load(&s->settings, &s->places, &s->spec, &s->e);
+	return settings_load(&s->settings, &s->places, true, &s->spec, &s->e);
 }
 
 static void loaded(struct scene *s)
@@ -211,6 +207,20 @@ static void test_bad_variable(void **state)
 	end(&s);
 }
 
+/* The library's callers have an environment that is no setting of theirs. */
+static void test_without_environment(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	setenv("CLOCHE_MEMORY", "300m", 1);
+	assert_int_equal(settings_load(&s.settings, &s.places, false, &s.spec, &s.e), 0);
+	unsetenv("CLOCHE_MEMORY");
+	assert_int_equal(s.spec.memory_bytes, 256 << 20);
+	end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +231,7 @@ int main(void)
 		cmocka_unit_test(test_a_link_leads_out_of_no_root),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_bad_variable),
+		cmocka_unit_test(test_without_environment),
 	};
 
 	return cmocka_run_group_tests_name("settings", tests, NULL, NULL);

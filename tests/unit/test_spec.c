@@ -15,7 +15,7 @@ static int from_json(struct spec *s, const char *text, char **ret_stdin, size_t 
 
 	*ret_stdin = NULL;
 	assert_int_equal(spec_init(s, &ignored), 0);
-	r = spec_from_json(s, text, strlen(text), ret_stdin, ret_size, e);
+	r = spec_from_json(s, text, strlen(text), true, NULL, ret_stdin, ret_size, e);
 	if (r < 0)
 		assert_null(*ret_stdin);
 	return r;
@@ -261,6 +261,49 @@ static void test_env_is_literal(void **state)
 	setenv("CLOCHE_UNIT_SECRET", "secret", 1);
 	good(&s, "{" RUN ",\"env\":{\"CLOCHE_UNIT_SECRET\":\"\"}}");
 	assert_string_equal(s.env.item[3], "CLOCHE_UNIT_SECRET=");
+	spec_done(&s);
+}
+
+/* A caller on another machine names no path of this one and gives up no limit. */
+static void test_far_caller(void **state)
+{
+	static const char *const mine[] = {"volume\":[\"/a:/b\"]", "in\":[\"x\"]",
+					   "out\":\"o\"",          "venv\":\"/v\"",
+					   "best_effort\":true",   "best_effort\":false"};
+	char *input, text[200];
+	struct err e = {0};
+	struct spec s;
+	size_t size;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(mine); i++) {
+		snprintf(text, sizeof text, "{" RUN ",\"%s}", mine[i]);
+		assert_int_equal(spec_init(&s, &e), 0);
+		assert_int_equal(
+			spec_from_json(&s, text, strlen(text), false, NULL, &input, &size, &e), -1);
+		assert_contains(e.text, "not allowed here");
+		spec_done(&s);
+		good(&s, text);
+		spec_done(&s);
+	}
+}
+
+static void test_was_set(void **state)
+{
+	static const char text[] = "{" RUN ",\"memory_swap\":\"1g\",\"env\":{}}";
+	bool was_set[64] = {false};
+	char *input;
+	struct err e = {0};
+	struct spec s;
+	size_t size;
+
+	(void)state;
+	assert_int_equal(spec_init(&s, &e), 0);
+	assert_int_equal(
+		spec_from_json(&s, text, sizeof text - 1, false, was_set, &input, &size, &e), 0);
+	for (size_t i = 0; i < option_count; i++)
+		assert_int_equal(was_set[i], &options[i] == option_find("memory-swap") ||
+						     &options[i] == option_find("env"));
 	spec_done(&s);
 }
 
@@ -510,6 +553,8 @@ int main(void)
 		cmocka_unit_test(test_refused_fields),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_env_is_literal),
+		cmocka_unit_test(test_far_caller),
+		cmocka_unit_test(test_was_set),
 		cmocka_unit_test(test_too_much),
 		cmocka_unit_test(test_finish_command),
 		cmocka_unit_test(test_finish_swap),

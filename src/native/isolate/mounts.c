@@ -14,12 +14,12 @@
 #include "native/mount_api.h"
 
 int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
-		unsigned mode, unsigned owner)
+		unsigned mode, unsigned uid, unsigned gid)
 {
 	char text[128];
 
 	snprintf(text, sizeof text, "size=%llu,nr_inodes=%llu,mode=%o,uid=%u,gid=%u",
-		 (unsigned long long)size_bytes, (unsigned long long)inodes, mode, owner, owner);
+		 (unsigned long long)size_bytes, (unsigned long long)inodes, mode, uid, gid);
 	return mount("tmpfs", path, "tmpfs", flags | MS_NOSUID | MS_NODEV, text) < 0 ? -errno : 0;
 }
 

@@ -14,7 +14,7 @@
 
 /* Mount a tmpfs with a size and a number of inodes, always; -errno. */
 int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
-		unsigned mode, unsigned owner);
+		unsigned mode, unsigned uid, unsigned gid);
 
 /* Make every missing folder of path (absolute inside the new root) in the folder `below`, owned so. */
 int make_directories(const char *below, const char *path, unsigned owner);

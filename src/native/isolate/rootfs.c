@@ -114,7 +114,8 @@ static int overlay(struct isolation *s, const char *where, const char *lowers)
 int isolate_rootfs(struct isolation *s)
 {
 	static const char *const folders[] = {OWN, STAGE "/none", NEW_ROOT};
-	int r = mount_tmpfs(STAGE, MS_NOEXEC, 1 << 20, 2048, 0755, s->plan->root_mount_id);
+	int r = mount_tmpfs(STAGE, MS_NOEXEC, 1 << 20, 2048, 0755, s->plan->root_mount_id,
+			    s->plan->root_mount_id);
 
 	if (r < 0)
 		return step_failed(s, -r, "mount a tmpfs for the new root");

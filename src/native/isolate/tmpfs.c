@@ -13,7 +13,8 @@ int isolate_tmpfs(struct isolation *s)
 	for (uint32_t i = 0; i < s->plan->tmpfs_count; i++) {
 		const struct plan_tmpfs *t = &s->plan->tmpfs[i];
 		char path[PLAN_PATH + 16];
-		unsigned owner = t->owned ? s->plan->user_mount_id : s->plan->root_mount_id;
+		unsigned uid = t->owned ? s->plan->user_mount_id : s->plan->root_mount_id;
+		unsigned gid = t->owned ? s->plan->user_mount_gid : s->plan->root_mount_id;
 		uint64_t inodes = layer_is_off(s, "nr_inodes") ? 100000000 : t->inodes;
 		int r = 0;
 
@@ -23,7 +24,7 @@ int isolate_tmpfs(struct isolation *s)
 			return step_failed(s, -r, "make mount point %s", t->path);
 		snprintf(path, sizeof path, NEW_ROOT "%s", t->path);
 		r = mount_tmpfs(path, t->exec || layer_is_off(s, "noexec") ? 0 : MS_NOEXEC,
-				t->size_bytes, inodes, t->mode, owner);
+				t->size_bytes, inodes, t->mode, uid, gid);
 		if (r < 0)
 			return step_failed(s, -r, "mount a tmpfs on %s", t->path);
 	}
