@@ -249,6 +249,8 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 		return;
 	if (S_ISDIR(st.st_mode)) {
 		below = name_is_safe(name) ? open_beneath(from, name, O_RDONLY | O_DIRECTORY) : -1;
+		if (below >= 0 && wanted(c, path))
+			to = out_folder(out, path); /* an empty one is a result too */
 		if (below >= 0)
 			collect_folder(c, below, out, path, depth + 1);
 		else if (wanted(c, path))

@@ -17,7 +17,7 @@ enum {
 	PLAN_PATH = 256,
 	PLAN_HOST_PATH = 4096,
 	PLAN_RLIMITS = 16,
-	PLAN_OFF = 96,
+	PLAN_OFF = 256,
 };
 
 struct plan_tmpfs {

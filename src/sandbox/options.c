@@ -478,6 +478,8 @@ static int set_artifact(struct spec *s, const char *v, struct err *e)
 
 static int set_hostname(struct spec *s, const char *v, struct err *e)
 {
+	if (*v && !isalnum((unsigned char)*v))
+		return reject(e, -EINVAL, v, "begin with a letter or digit");
 	for (const char *p = v; *p; p++)
 		if (!isalnum((unsigned char)*p) && *p != '-' && *p != '.')
 			return reject(e, -EINVAL, v, "letters, digits, - and .");
