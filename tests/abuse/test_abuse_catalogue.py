@@ -22,7 +22,7 @@ def left_out():
     return found
 
 
-def tested():
+def ids_tested():
     """Ids in the names of test functions, in rows of Attack and in the rows of test_abuse_peer.DOS."""
     ids = set()
     for f in HERE.glob("test_*.py"):
@@ -38,16 +38,16 @@ def tested():
 
 def test_every_attack_is_tested_or_left_out_with_a_reason():
     assert len(catalogue()) == 181
-    missing = catalogue() - tested() - set(left_out())
+    missing = catalogue() - ids_tested() - set(left_out())
     assert not missing, f"neither tested nor in LEFT_OUT.md: {sorted(missing)}"
 
 
 def test_nothing_is_both():
-    assert not tested() & set(left_out())
+    assert not ids_tested() & set(left_out())
 
 
 def test_no_id_is_made_up():
-    assert tested() <= catalogue() and set(left_out()) <= catalogue(), (tested() | set(left_out())) - catalogue()
+    assert ids_tested() <= catalogue() and set(left_out()) <= catalogue(), (ids_tested() | set(left_out())) - catalogue()
 
 
 def test_reasons_are_reasons():
@@ -69,5 +69,5 @@ def test_every_attack_has_a_control():
         text = f.read_text()
         controlled |= {f"{a}-{b}" for name in re.findall(r"^def test_(\w+_control)", text, re.M) for a, b in ID.findall(name)}
         controlled |= set(re.findall(r'^    Attack\("([A-Z]{2}-\d{2})"', text, re.M))
-    missing = tested() - controlled - set(without)
+    missing = ids_tested() - controlled - set(without)
     assert not missing, f"no positive control: {sorted(missing)}"
