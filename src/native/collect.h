@@ -23,7 +23,8 @@ struct collect_source {
 /* What an export tells of at most, looks at at most, and how long it may take, whatever the sandbox
  * left: names and their number are hostile as well. */
 enum { COLLECT_MAX_TOLD = 16384, COLLECT_MAX_LOOKED = 1000000, COLLECT_MAX_NAMES = 1 << 20 };
-#define COLLECT_MAX_US 30000000u
+#define COLLECT_MAX_US    30000000u
+#define COLLECT_MAX_BYTES (1ull << 30)
 
 /* Copy into s->out_dir (made if missing). Fills r->artifacts; sets r->artifacts_failed and
  * r->message when the export as a whole did not work. */

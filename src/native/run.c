@@ -691,34 +691,38 @@ static void finish(struct sandbox *b, bool made)
 	say_enforced(b, made);
 }
 
-/* Writing to a command that has gone away must not end the program that links this library. */
-struct pipe_signal {
-	sigset_t before;
-	bool was_pending;
+/* Writing to a command that has gone away, or an artifact above the caller's file size limit, must not
+ * end the program that links this library: such writes fail instead. */
+struct write_signals {
+	sigset_t set, before;
+	bool was_pending[2];
 };
+static const int write_signals[] = {SIGPIPE, SIGXFSZ};
 
-static void pipe_signal_block(struct pipe_signal *p)
+static void write_signals_block(struct write_signals *w)
 {
-	sigset_t pipe, pending;
+	sigset_t pending;
 
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
+	sigemptyset(&w->set);
 	sigpending(&pending);
-	p->was_pending = sigismember(&pending, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &pipe, &p->before);
+	for (size_t i = 0; i < ARRAY_SIZE(write_signals); i++) {
+		sigaddset(&w->set, write_signals[i]);
+		w->was_pending[i] = sigismember(&pending, write_signals[i]);
+	}
+	pthread_sigmask(SIG_BLOCK, &w->set, &w->before);
 }
 
-static void pipe_signal_restore(const struct pipe_signal *p)
+/* What came meanwhile was ours. */
+static void write_signals_restore(struct write_signals *w)
 {
 	const struct timespec now = {0};
-	sigset_t pipe;
 
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	if (!p->was_pending)
-		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
-			;
-	pthread_sigmask(SIG_SETMASK, &p->before, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(write_signals); i++)
+		if (w->was_pending[i])
+			sigdelset(&w->set, write_signals[i]);
+	while (sigtimedwait(&w->set, NULL, &now) > 0 || errno == EINTR)
+		;
+	pthread_sigmask(SIG_SETMASK, &w->before, NULL);
 }
 
 static void run_sandbox(struct sandbox *b, const struct native_io *io, struct err *e)
@@ -743,7 +747,7 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	       struct result *r, struct err *e)
 {
 	struct sandbox *b = calloc(1, sizeof *b);
-	struct pipe_signal pipe_signal;
+	struct write_signals signals;
 
 	*r = (struct result){.cpu_us = RESULT_UNKNOWN,
 			     .memory_peak_bytes = RESULT_UNKNOWN,
@@ -767,9 +771,9 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 		free(b);
 		return -1;
 	}
-	pipe_signal_block(&pipe_signal);
+	write_signals_block(&signals);
 	run_sandbox(b, io, e);
-	pipe_signal_restore(&pipe_signal);
+	write_signals_restore(&signals);
 	free(b);
 	return 0;
 }

@@ -27,8 +27,8 @@ MORE = ("test_ends or d3_sum or d2_unreachable or d3_root or d2_data or d4_envir
 MACHINES = {
     "v2-root": ([], ENDS + FILES, MORE),
     "v2-user": (["--user"], ENDS + FILES, MORE),
-    "hybrid-root": (["--cgroup", "hybrid"], ENDS, "oom or timeout or pids or enforced or init_killed or cancelled or cpu_time or "
-                    "exit_status or seccomp or fork_bomb or what_runs_dies"),
+    "hybrid-root": (["--cgroup", "hybrid"], ENDS, "oom or test_timeout or pids or enforced or init_killed or seccomp or "
+                    "fork_bomb or what_runs_dies or cpu_time or exit_status_is"),
 }
 # Too slow on an emulated processor, or in need of what the guest's /usr has not.
 NOT_IN_A_VM = "unlimited or slow_reader or java or many_artifacts or rm_rf or sparse"
