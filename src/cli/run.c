@@ -325,7 +325,7 @@ static void remark(const struct request *q, const struct result *r)
 static int print_json(const struct result *r)
 {
 	_cleanup_json_ json_t *j = result_to_json(r);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	struct err e;
 
 	if (!text) {

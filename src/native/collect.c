@@ -231,12 +231,40 @@ static int out_folder(int out, const char *path)
 	return dir;
 }
 
+static void collect_subfolder(struct collector *c, int from, int out, const char *path,
+			      const char *name, int depth)
+{
+	_cleanup_close_ int below = -1, to = -1;
+
+	if (name_is_safe(name))
+		below = open_beneath(from, name, O_RDONLY | O_DIRECTORY);
+	if (below >= 0 && wanted(c, path))
+		to = out_folder(out, path); /* an empty one is a result too */
+	if (below >= 0)
+		collect_folder(c, below, out, path, depth + 1);
+	else if (wanted(c, path))
+		found(c, path, 0, name_is_safe(name) ? UNREADABLE : NAME);
+}
+
+/* Why a file is left behind before it is even opened, or TAKEN. */
+static enum skip unfit(const struct collector *c, const char *path, const char *name, mode_t mode)
+{
+	if (S_ISLNK(mode))
+		return LINK;
+	if (!S_ISREG(mode))
+		return SPECIAL;
+	if (!name_is_safe(name))
+		return NAME;
+	return c->output >= 0 && exists_beneath(c->output, path) ? TWICE : TAKEN;
+}
+
 static void collect_entry(struct collector *c, int from, int out, const char *folder,
 			  const char *name, int depth)
 {
 	char path[PATH_MAX];
-	_cleanup_close_ int to = -1, below = -1;
+	_cleanup_close_ int to = -1;
 	uint64_t size = 0;
+	enum skip skip;
 	struct stat st;
 
 	if ((size_t)snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name) >=
@@ -248,36 +276,17 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (S_ISDIR(st.st_mode)) {
-		below = name_is_safe(name) ? open_beneath(from, name, O_RDONLY | O_DIRECTORY) : -1;
-		if (below >= 0 && wanted(c, path))
-			to = out_folder(out, path); /* an empty one is a result too */
-		if (below >= 0)
-			collect_folder(c, below, out, path, depth + 1);
-		else if (wanted(c, path))
-			found(c, path, 0, name_is_safe(name) ? UNREADABLE : NAME);
+		collect_subfolder(c, from, out, path, name, depth);
 		return;
 	}
 	if (!wanted(c, path))
 		return;
-	if (S_ISLNK(st.st_mode) || !S_ISREG(st.st_mode) || !name_is_safe(name)) {
-		found(c, path, 0,
-		      S_ISLNK(st.st_mode)    ? LINK
-		      : !S_ISREG(st.st_mode) ? SPECIAL
-					     : NAME);
-		return;
+	skip = unfit(c, path, name, st.st_mode);
+	if (skip == TAKEN) {
+		to = out_folder(out, folder);
+		skip = to < 0 ? UNWRITABLE : copy_file(c, from, to, name, &size);
 	}
-	if (c->output >= 0 && exists_beneath(c->output, path)) {
-		found(c, path, 0, TWICE);
-		return;
-	}
-	to = out_folder(out, folder);
-	if (to < 0) {
-		found(c, path, 0, UNWRITABLE);
-	} else {
-		enum skip skip = copy_file(c, from, to, name, &size);
-
-		found(c, path, size, skip);
-	}
+	found(c, path, size, skip);
 }
 
 static void collect_folder(struct collector *c, int from, int out, const char *path, int depth)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/write_signals.h"
 #include "image/host.h"
 #include "protocol/protocol.h"
 #include "native/cgroup.h"
@@ -29,7 +30,7 @@
 #include "native/idmap.h"
 #include "native/launch.h"
 #include "native/plan.h"
-#include "native/seccomp.h"
+#include "native/report.h"
 #include "native/slot.h"
 #include "native/supervise.h"
 #include "native/volume.h"
@@ -532,52 +533,6 @@ static void export_artifacts(struct sandbox *b)
 	collect_artifacts(b->spec, &from, b->result);
 }
 
-static const char *mechanism(const struct cgroup *c, bool has)
-{
-	if (!has)
-		return "none";
-	return c->host->version == CGROUP_V2 ? "cgroup-v2" : "cgroup-v1";
-}
-
-static void say_enforced(struct sandbox *b, bool made)
-{
-	const struct cgroup *c = &b->cgroup;
-	const struct seccomp_profile *filter = seccomp_profile_find(b->spec->profile);
-	struct enforced *f = &b->result->enforced;
-
-	*f = (struct enforced){
-		.runtime = "native",
-		.rootless = b->places->rootless,
-		.uid = b->spec->uid,
-		.memory = "none",
-		.swap = "none",
-		.cpu = "none",
-		.pids = "none",
-		.network = "none",
-		.network_denials = "not observed",
-		.rootfs = "none",
-		.disk = "none",
-		.capabilities = "not dropped",
-		.seccomp = "none",
-	};
-	if (!made)
-		return;
-	f->user_namespace = f->no_new_privs = true;
-	f->memory = mechanism(c, c->has[MEMORY]);
-	f->swap = mechanism(c, c->has_swap);
-	if (c->host_without_swap)
-		f->swap = "host has no swap";
-	f->cpu = mechanism(c, c->has[CPU]);
-	f->pids = mechanism(c, c->has[PIDS]);
-	f->network = "netns";
-	f->rootfs = "read-only overlay";
-	f->disk = "tmpfs size+inodes";
-	f->capabilities = "none";
-	f->landlock = (int)b->plan->landlock_abi;
-	if (filter)
-		snprintf(f->seccomp, sizeof f->seccomp, "sha256:%s", filter->sha256);
-}
-
 /* Idempotent; runs whatever was reached. */
 static void destroy(struct sandbox *b)
 {
@@ -613,55 +568,6 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	snprintf(r->message, sizeof r->message, "%s", e->text);
 }
 
-static void say_what_happened(struct sandbox *b)
-{
-	struct result *r = b->result;
-	size_t n = sizeof r->message;
-
-	if (r->message[0])
-		return;
-	switch (r->reason) {
-	case REASON_EXITED:
-		if (r->exit_code)
-			snprintf(r->message, n, "the command ended with exit code %d",
-				 r->exit_code);
-		break;
-	case REASON_SIGNALED:
-		snprintf(r->message, n, "the command was ended by signal %d (%s)", r->signal,
-			 strsignal(r->signal));
-		break;
-	case REASON_SECCOMP_VIOLATION:
-		snprintf(r->message, n,
-			 "the command was ended for a system call of another architecture");
-		break;
-	case REASON_TIMEOUT:
-		snprintf(r->message, n, "stopped after %.6g s of wall time",
-			 (double)b->spec->timeout_us / 1e6);
-		break;
-	case REASON_CPU_TIME:
-		snprintf(r->message, n, "stopped after %.6g s of CPU time",
-			 (double)b->spec->cpu_time_us / 1e6);
-		break;
-	case REASON_IDLE_TIMEOUT:
-		snprintf(r->message, n, "stopped after %.6g s without output",
-			 (double)b->spec->idle_timeout_us / 1e6);
-		break;
-	case REASON_OOM:
-		snprintf(r->message, n, "out of memory: the limit is %llu bytes",
-			 (unsigned long long)b->spec->memory_bytes);
-		break;
-	case REASON_OUTPUT_LIMIT:
-		snprintf(r->message, n, "stopped for printing more than %llu bytes",
-			 (unsigned long long)b->spec->max_output_bytes);
-		break;
-	case REASON_RUNTIME_CRASH:
-		snprintf(r->message, n, "the sandbox's init ended without a report");
-		break;
-	default:
-		snprintf(r->message, n, "%s", codes[result_code(r)].people);
-	}
-}
-
 /* After the last process: drain, count, collect, judge. */
 static void finish(struct sandbox *b, bool made)
 {
@@ -687,42 +593,8 @@ static void finish(struct sandbox *b, bool made)
 	judge(&b->evidence, b->result);
 	if (b->result->reason == REASON_OOM)
 		b->result->stage[0] = b->result->message[0] = '\0';
-	say_what_happened(b);
-	say_enforced(b, made);
-}
-
-/* Writing to a command that has gone away, or an artifact above the caller's file size limit, must not
- * end the program that links this library: such writes fail instead. */
-struct write_signals {
-	sigset_t set, before;
-	bool was_pending[2];
-};
-static const int write_signals[] = {SIGPIPE, SIGXFSZ};
-
-static void write_signals_block(struct write_signals *w)
-{
-	sigset_t pending;
-
-	sigemptyset(&w->set);
-	sigpending(&pending);
-	for (size_t i = 0; i < ARRAY_SIZE(write_signals); i++) {
-		sigaddset(&w->set, write_signals[i]);
-		w->was_pending[i] = sigismember(&pending, write_signals[i]);
-	}
-	pthread_sigmask(SIG_BLOCK, &w->set, &w->before);
-}
-
-/* What came meanwhile was ours. */
-static void write_signals_restore(struct write_signals *w)
-{
-	const struct timespec now = {0};
-
-	for (size_t i = 0; i < ARRAY_SIZE(write_signals); i++)
-		if (w->was_pending[i])
-			sigdelset(&w->set, write_signals[i]);
-	while (sigtimedwait(&w->set, NULL, &now) > 0 || errno == EINTR)
-		;
-	pthread_sigmask(SIG_SETMASK, &w->before, NULL);
+	report_message(b->result, b->spec);
+	report_enforced(b->result, b->spec, &b->cgroup, made ? b->plan : NULL);
 }
 
 static void run_sandbox(struct sandbox *b, const struct native_io *io, struct err *e)

@@ -20,7 +20,7 @@ import shape
 pytestmark = pytest.mark.needs("native", "python")
 
 LONG = ["--timeout", "30s", "--cpus", "2"]
-CONFIG = Path("/etc/cloche/cloche.yaml")
+CONFIG = "/etc/cloche/cloche.yaml"
 
 
 def sh(script, *options, **kw):
@@ -759,20 +759,28 @@ def test_help_and_version():
 
 
 @pytest.fixture
-def config(must_work):
-    """Write the system's configuration; what was there comes back."""
+def config(must_work, monkeypatch):
+    """Write the system's configuration, in a mount namespace of its own: nobody else's cloche sees it."""
     must_work("root")
-    had_folder, old = CONFIG.parent.is_dir(), CONFIG.read_bytes() if CONFIG.exists() else None
-    CONFIG.parent.mkdir(exist_ok=True)
+    script = ("mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work && "
+              "mount -t overlay -o lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work none /etc && mkdir -p /etc/cloche && "
+              "echo ready && exec cat")
+    holder = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    enter, start = ["nsenter", "-t", str(holder.pid), "-m"], cloche.start
+
+    def inside(args, stdin=subprocess.PIPE, env=None, uid=None, cwd=None, prefix=()):
+        return start(args, stdin, env, uid, cwd, (*enter, *prefix))
 
     def write(text):
-        CONFIG.write_text(text)
-    yield write
-    CONFIG.unlink(missing_ok=True)
-    if old is not None:
-        CONFIG.write_bytes(old)
-    if not had_folder:
-        CONFIG.parent.rmdir()
+        subprocess.run([*enter, "tee", CONFIG], input=text.encode(), stdout=subprocess.DEVNULL, check=True)
+    try:
+        assert holder.stdout.readline() == b"ready\n"
+        monkeypatch.setattr(cloche, "start", inside)
+        yield write
+    finally:
+        holder.stdin.close()
+        holder.wait()
+        holder.stdout.close()
 
 
 def shown(**env):
