@@ -111,13 +111,18 @@ static void found(struct collector *c, const char *path, uint64_t size, enum ski
 	tell(c, path, size, skip);
 }
 
-/* Whether there is budget left to look at, and tell of, one more entry. */
-static bool go_on(struct collector *c, const char *path)
+/* The time for the export is up, or the caller wants it to end. */
+static bool is_over(const struct collector *c)
 {
 	struct pollfd p = {.fd = c->from->cancel_fd, .events = POLLIN};
 
-	if (c->looked_left == 0 || c->told_left == 0 || c->names_left < PATH_MAX ||
-	    now_us() > c->deadline_us || (p.fd >= 0 && poll(&p, 1, 0) > 0))
+	return now_us() > c->deadline_us || (p.fd >= 0 && poll(&p, 1, 0) > 0);
+}
+
+/* Whether there is budget left to look at, and tell of, one more entry. */
+static bool go_on(struct collector *c, const char *path)
+{
+	if (c->looked_left == 0 || c->told_left == 0 || c->names_left < PATH_MAX || is_over(c))
 		stop(c, path);
 	else
 		c->looked_left--;
@@ -166,7 +171,7 @@ static bool exists_beneath(int dir, const char *path)
 	return fd >= 0;
 }
 
-static enum skip copy_bytes(int in, int out, uint64_t size)
+static enum skip copy_bytes(const struct collector *c, int in, int out, uint64_t size)
 {
 	char data[65536];
 
@@ -177,6 +182,8 @@ static enum skip copy_bytes(int in, int out, uint64_t size)
 			return UNREADABLE;
 		if (fd_write_all(out, data, (size_t)n) < 0)
 			return UNWRITABLE;
+		if (is_over(c))
+			return TOO_MANY;
 		size -= (uint64_t)n;
 	}
 	return TAKEN;
@@ -204,7 +211,7 @@ static enum skip copy_file(struct collector *c, int from, int to, const char *na
 		     st.st_mode & 0111 ? 0777 : 0666);
 	if (out < 0)
 		return UNWRITABLE;
-	skip = copy_bytes(in, out, *ret_size);
+	skip = copy_bytes(c, in, out, *ret_size);
 	if (skip != TAKEN)
 		(void)unlinkat(to, name, 0);
 	return skip;

@@ -527,6 +527,9 @@ static void export_artifacts(struct sandbox *b)
 		.bytes_max = size_of(b, "/output") + size_of(b, "/workspace"),
 	};
 
+	/* All of it was charged to the memory limit: what seems larger is mostly holes. */
+	if (from.bytes_max > b->spec->memory_bytes)
+		from.bytes_max = b->spec->memory_bytes;
 	/* A cancelled run's own signal is still there to be read: it must not end the export too. */
 	if (b->evidence.has_verdict && b->evidence.verdict == REASON_CANCELLED)
 		from.cancel_fd = -1;
