@@ -140,7 +140,7 @@ def test_first_run_of_many_at_once(tmp_path, must_work):
     """Nothing of cloche's is there yet: 16 that all make the host image and the folders."""
     must_work("root")
     script = """
-        mount -t tmpfs none /var/lib/cloche && mount -t tmpfs none /run/cloche || exit 9
+        mount -t tmpfs -o mode=755 none /var/lib/cloche && mount -t tmpfs -o mode=755 none /run/cloche || exit 9
         for i in $(seq 16); do "$0" run --timeout 60s sh -c "test -r /etc/ssl/certs && echo $i" & done
         wait
     """
