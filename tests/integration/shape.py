@@ -135,3 +135,13 @@ def finish(process, argv=(), json=True, stdin=None):
     began = time.monotonic()
     out, err = process.communicate(stdin, timeout=60 * SLOW)
     return cloche.Result(["cloche", *argv], process.returncode, out, err, time.monotonic() - began, json)
+
+
+def sh(script, *options, **kw):
+    """Run a bash script given as the command's argument."""
+    return cloche.run(["run", *options, "--", "bash", "-c", script], **kw)
+
+
+def py(code, *options, **kw):
+    """Run Python code by -c."""
+    return cloche.run(["python", *options, "-c", code], **kw)

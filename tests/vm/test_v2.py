@@ -16,7 +16,7 @@ import pytest
 RUN = Path(__file__).parent / "run.py"
 INTEGRATION = "tests/integration"
 ENDS = [f"{INTEGRATION}/test_ends.py", f"{INTEGRATION}/test_lifecycle.py"]
-FILES = [f"{INTEGRATION}/test_{n}.py" for n in ("documents", "running", "ordinary_code", "bad_input")]
+FILES = [f"{INTEGRATION}/test_{n}.py" for n in ("documents", "running", "configuration", "terminal", "ordinary_code", "bad_input")]
 # What of the other files depends on the kernel or on who runs it. The rest is the same everywhere.
 MORE = ("test_ends or d3_sum or d2_unreachable or d3_root or d2_data or d4_environment or each_call or stdin_passes_through or "
         "both_streams or grandchild or in_file or in_folder or test_out or test_hostile or test_deep or test_venv or test_tmpfs or "
