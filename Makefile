@@ -4,7 +4,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 SUITES ?=
-ASAN_SUITES ?= unit fuzz
+ASAN_SUITES ?= unit fuzz integration abuse
 FUZZ_SECONDS ?= 60
 
 .PHONY: all demo test install bench abuse asan fuzz lint clean
