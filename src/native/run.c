@@ -59,8 +59,8 @@ struct sandbox {
 	pid_t pid;
 	int volumes[PLAN_MAX_VOLUMES];
 	int pipes[3]; /* our ends: stdin write, stdout read, stderr read */
-	int places_fd[MAX_PLACES +
-		      1]; /* tmpfs mounts in plan order; rootless: then the user namespace */
+	/* tmpfs mounts in plan order; rootless: then the user namespace */
+	int places_fd[MAX_PLACES + 1];
 	size_t places_count;
 	struct evidence evidence;
 	struct supervision watch;
@@ -97,8 +97,8 @@ static void plan_rlimits(struct plan *p, const struct spec *s)
 			largest = s->tmpfs[i].size_bytes;
 	for (size_t i = 0; i < PLAN_RLIMITS; i++)
 		p->rlimit[i] = UINT64_MAX;
-	p->rlimit[RLIMIT_CORE] =
-		1; /* not 0: 1 is the value that never starts a pipe core_pattern */
+	/* Not 0: 1 is the value that never starts a pipe core_pattern. */
+	p->rlimit[RLIMIT_CORE] = 1;
 	p->rlimit[RLIMIT_MEMLOCK] = 0;
 	p->rlimit[RLIMIT_MSGQUEUE] = 0;
 	p->rlimit[RLIMIT_NICE] = 0;
@@ -228,8 +228,8 @@ static int send_to_init(struct sandbox *b, enum frame_type type, const void *pay
 	if (r == 0)
 		return 0;
 	/* Init has given up: its report is waiting and says why. */
-	if (r == -EPIPE || r == -ECONNRESET)
-		return expect(b, FRAME_READY, NULL, NULL, e);
+	if ((r == -EPIPE || r == -ECONNRESET) && expect(b, FRAME_READY, NULL, NULL, e) < 0)
+		return -1;
 	return err_set(e, -r, "talk to init");
 }
 
