@@ -617,7 +617,7 @@ int cgroup_destroy(struct cgroup *c, struct err *e)
 {
 	int result = 0;
 
-	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+	for (int i = CONTROLLER_COUNT - 1; i >= 0; i--) {
 		if (c->v1[i] < 0)
 			continue;
 		fd_close(&c->v1[i]);
@@ -646,40 +646,53 @@ static int64_t slot_of(const char *name, const char *realm)
 	return parse_count(number, 0, UINT32_MAX, &n) < 0 ? -1 : (int64_t)n;
 }
 
-static void sweep_tree(const char *parent, const struct places *places, const char *realm)
+/* A slot that nobody holds: whatever its directories still have in them is killed, and they go; the one
+ * that tells of the others goes last. */
+static void sweep_slot(const struct cgroup_host *host, const char *name)
 {
+	char path[640];
+
+	if (host->unified[0]) {
+		snprintf(path, sizeof path, "%s/%.30s/cgroup.kill", host->unified, name);
+		fd_write_file(AT_FDCWD, path, "1");
+	}
+	for (int i = CONTROLLER_COUNT - 1; i >= 0; i--) {
+		if (!host->v1[i][0])
+			continue;
+		snprintf(path, sizeof path, "%s/%.30s", host->v1[i], name);
+		clear(path);
+	}
+	if (host->unified[0]) {
+		snprintf(path, sizeof path, "%s/%.30s", host->unified, name);
+		clear(path);
+	}
+}
+
+/* One tree tells of all: a run's directory in it is made first and removed last. */
+void cgroup_sweep(const struct cgroup_host *host, const struct places *places)
+{
+	const char *parent = host->unified[0] ? host->unified : host->v1[MEMORY];
 	struct dirent *entry;
+	struct err ignored;
+	char realm[16];
 	struct stat st;
+	uint32_t id;
 	DIR *d;
 
 	/* Two links and one for each folder in it: most often there is none. */
-	if (!parent[0] || stat(parent, &st) < 0 || st.st_nlink == 2)
+	if (!parent[0] || stat(parent, &st) < 0 || st.st_nlink == 2 ||
+	    slot_realm(places, &id, &ignored) < 0)
 		return;
+	snprintf(realm, sizeof realm, "%08x", id);
 	d = opendir(parent);
 	while (d && (entry = readdir(d))) {
 		int64_t slot = entry->d_type == DT_DIR ? slot_of(entry->d_name, realm) : -1;
 		_cleanup_close_ int lock = -1;
-		char path[640];
 
 		if (slot < 0 || slot_try(places, (uint32_t)slot, &lock) < 0)
 			continue; /* alive, or not ours to judge */
-		snprintf(path, sizeof path, "%s/%.30s", parent, entry->d_name);
-		(void)clear(path);
+		sweep_slot(host, entry->d_name);
 	}
 	if (d)
 		closedir(d);
-}
-
-void cgroup_sweep(const struct cgroup_host *host, const struct places *places)
-{
-	struct err ignored;
-	uint32_t id;
-	char realm[16];
-
-	if (slot_realm(places, &id, &ignored) < 0)
-		return;
-	snprintf(realm, sizeof realm, "%08x", id);
-	sweep_tree(host->unified, places, realm); /* kills; the others are then empty */
-	for (int i = 0; i < CONTROLLER_COUNT; i++)
-		sweep_tree(host->v1[i], places, realm);
 }

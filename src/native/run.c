@@ -45,6 +45,9 @@
 #define OPEN_FILES    1024
 #define FILE_SIZE_MIN (1ull << 30)
 
+/* How many slots with a cgroup that cannot be emptied are passed over. */
+#define BUSY_SLOTS 16
+
 struct sandbox {
 	const struct places *places;
 	const struct spec *spec;
@@ -337,14 +340,17 @@ static void sweep_once(const struct sandbox *b)
  * the kernel) costs its slot, not the run. */
 static int take_slot(struct sandbox *b, const struct id_range *range, struct err *e)
 {
-	for (uint32_t from = 0;; from = b->slot.number + 1) {
+	uint32_t from = 0;
+
+	for (int tries = 0;; tries++) {
 		if (slot_acquire(b->places, range, from, &b->slot, e) < 0)
 			return err_stage(e, "ids");
 		if (cgroup_create(&b->host, &b->slot, b->spec, &b->cgroup, e) == 0)
 			return 0;
-		if (e->errnum != EBUSY || from > b->slot.number)
+		if (e->errnum != EBUSY || tries == BUSY_SLOTS)
 			return err_stage(e, "cgroup");
 		slot_release(&b->slot);
+		from = b->slot.number + 1;
 	}
 }
 
