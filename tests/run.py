@@ -142,7 +142,7 @@ def pytest_suite(suite, build, tally, scratch, extra):
         return
     report, base = scratch / f"pytest-{suite}.xml", scratch / f"base-{suite}"
     cmd = ["/usr/bin/python3", "-B", "-m", "pytest", "-q", "--tb=short", "--no-header", f"--junitxml={report}",
-           f"--basetemp={base}", "-o", "junit_logging=no", PYTEST[suite], *extra]
+           f"--basetemp={base}", "-o", "junit_logging=no", "-o", "junit_family=xunit1", PYTEST[suite], *extra]
     binary = os.environ.get("CLOCHE") or os.path.join(os.path.abspath(build), "cloche")
     done = subprocess.run(cmd, cwd=TOP, env={**os.environ, "CLOCHE": binary}, stdin=subprocess.DEVNULL)
     failed, count = len(tally.failures), 0
