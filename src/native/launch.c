@@ -2,6 +2,7 @@
 #include "native/launch.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -63,13 +64,8 @@ in_clone_child static int child_failed(struct child *c, const char *what)
 /* Root of a user namespace without maps would lose all capabilities by executing: ambient ones stay. */
 in_clone_child static int keep_capabilities(void)
 {
-	struct {
-		uint32_t version;
-		int pid;
-	} header = {0x20080522, 0}; /* _LINUX_CAPABILITY_VERSION_3 */
-	struct {
-		uint32_t effective, permitted, inheritable;
-	} data[2];
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
 
 	if (syscall(SYS_capget, &header, data) < 0)
 		return -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdint.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,14 +19,8 @@ int isolate_no_new_privs(struct isolation *s)
  * another user than root clears all sets. */
 int isolate_capabilities(struct isolation *s)
 {
-	enum { SETGID = 6, SETUID = 7, KILL = 5 };
-	struct {
-		uint32_t version;
-		int pid;
-	} header = {0x20080522, 0}; /* _LINUX_CAPABILITY_VERSION_3 */
-	struct {
-		uint32_t effective, permitted, inheritable;
-	} data[2] = {0};
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
 
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return step_failed(s, errno, "clear ambient capabilities");
@@ -36,7 +30,8 @@ int isolate_capabilities(struct isolation *s)
 				break; /* above the last one this kernel knows */
 			return step_failed(s, errno, "drop capability %d", cap);
 		}
-	data[0].effective = data[0].permitted = 1u << SETGID | 1u << SETUID | 1u << KILL;
+	data[0].effective = data[0].permitted =
+		1u << CAP_SETGID | 1u << CAP_SETUID | 1u << CAP_KILL;
 	if (syscall(SYS_capset, &header, data) < 0)
 		return step_failed(s, errno, "drop capabilities");
 	return 0;
