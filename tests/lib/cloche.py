@@ -265,6 +265,12 @@ def cgroups():
     return found
 
 
+def parent_cgroups():
+    """The cgroups that sandboxes are made in, one per tree: they stay for the next run (docs/design.md)."""
+    top = Path("/sys/fs/cgroup")
+    return {str(p) for p in (top / "cloche", *top.glob("*/cloche")) if p.is_dir()}
+
+
 def mounts():
     """Mounts of this mount namespace that have cloche in them."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
