@@ -227,6 +227,19 @@ def test_flood_can_kill(script):
     assert max(len(r.out), len(r.err)) == 65536
 
 
+@pytest.mark.parametrize("to", ["", ">&2"])
+def test_one_byte_over_the_limit_and_gone(to, must_work, no_leftovers):
+    """Written before the end counts before the end: both are there when a supervisor that was stopped looks again."""
+    must_work("root")
+    p = cloche.start(["run", "--json", "--max-output", "10", "--on-output-limit", "kill", *LONG,
+                      "bash", "-c", f"sleep {SLOW / 2}; printf 12345678901 {to}"])
+    shape.wait_for_process(p.pid, "sleep")
+    os.kill(p.pid, signal.SIGSTOP)
+    time.sleep(1.5 * SLOW)
+    os.kill(p.pid, signal.SIGCONT)
+    shape.check_reason(shape.finish(p), "output_limit")
+
+
 def test_output_at_the_limit_is_not_over_it():
     r = sh("head -c 65536 /dev/zero", "--on-output-limit", "kill", *LONG)
     shape.exited(r, 0)

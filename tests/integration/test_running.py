@@ -743,3 +743,24 @@ def test_help_and_version():
     for args in (["--help"], ["help"], ["run", "--help"], ["help", "python"]):
         r = cloche.run(args, json=False)
         assert r.returncode == 0 and b"usage: cloche" in r.stdout and r.stderr == b""
+
+
+LIMITS = {  # the table of docs/limits.md: soft and hard are one, but for CPU time (SIGXCPU first, SIGKILL a second later)
+    "Max core file size": (1, 1), "Max locked memory": (0, 0), "Max msgqueue size": (0, 0), "Max open files": (1024, 1024),
+    "Max pending signals": (256, 256), "Max nice priority": (0, 0), "Max realtime priority": (0, 0),
+    "Max processes": (64 + 8, 64 + 8), "Max file size": (1 << 30, 1 << 30), "Max cpu time": ("unlimited", "unlimited"),
+    "Max address space": ("unlimited", "unlimited"),
+}
+
+
+@pytest.mark.parametrize("options, other", [
+    ([], {}),
+    (["--pids-limit", "20", "--cpu-time", "5s"], {"Max processes": (28, 28), "Max cpu time": (7, 8)}),
+    (["--tmpfs", "/workspace:size=3g"], {"Max file size": (3 << 30, 3 << 30)}),
+])
+def test_every_resource_limit(options, other):
+    r = cloche.run(["run", *options, "cat", "/proc/self/limits"])
+    shape.exited(r, 0)
+    seen = {line[:26].strip(): tuple(line[26:].split()[:2]) for line in r.out.decode().splitlines()}
+    wanted = {**LIMITS, **other}
+    assert {name: seen[name] for name in wanted} == {name: (str(a), str(b)) for name, (a, b) in wanted.items()}

@@ -5,7 +5,20 @@
 
 #include <sys/file.h>
 
+/* Set: the file that somebody removes between its opening and its lock. */
+static const char *removed_at_flock;
+
+static int flock_hook(int fd, int operation)
+{
+	if (removed_at_flock)
+		assert_int_equal(unlink(removed_at_flock), 0);
+	removed_at_flock = NULL;
+	return flock(fd, operation);
+}
+
+#define flock flock_hook
 #include "native/slot.c" /* NOLINT */
+#undef flock
 
 static void make_places(struct places *p, char path[static 256])
 {
@@ -105,6 +118,27 @@ static void test_removed_lock(void **state)
 	assert_int_equal(slot_acquire(&p, &range, 0, &t, &e), 0); /* a file of its own */
 	slot_release(&s);
 	slot_release(&t);
+	scratch_remove(path);
+}
+
+/* Locked, but no longer what the others will open: not a lock. */
+static void test_lock_removed_while_taken(void **state)
+{
+	char path[256], name[1100];
+	struct places p;
+	int lock = -1;
+	uint32_t realm;
+	struct err e;
+
+	(void)state;
+	make_places(&p, path);
+	assert_int_equal(slot_realm(&p, &realm, &e), 0);
+	snprintf(name, sizeof name, "%s/slots/0", p.runtime);
+	removed_at_flock = name;
+	assert_int_equal(slot_try(&p, 0, &lock), -EWOULDBLOCK);
+	assert_int_equal(lock, -1);
+	assert_int_equal(slot_try(&p, 0, &lock), 0);
+	close(lock);
 	scratch_remove(path);
 }
 
@@ -286,6 +320,7 @@ int main(void)
 		cmocka_unit_test(test_from),
 		cmocka_unit_test(test_realm),
 		cmocka_unit_test(test_removed_lock),
+		cmocka_unit_test(test_lock_removed_while_taken),
 		cmocka_unit_test(test_lock_lives_with_every_copy),
 		cmocka_unit_test(test_lock_file_is_no_link),
 		cmocka_unit_test(test_block),
