@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.h - what cloched may ask the spawner for: one SEQPACKET message each, fixed structs, no
+ * pointers, answered by one message with the same sequence number; in between come events.
+ *
+ * The spawner treats each message as hostile: an unknown type, another size than the row's, a string
+ * without its NUL, a value outside its range or beyond the operator's policy is refused (REFUSED with
+ * a code and a sentence), never corrected. A client is accepted only with the service's uid or 0 as
+ * peer credentials. Descriptors come only with CREATE: one O_PATH per volume without a host path, in
+ * order. Both sides come from one build; `version` in HELLO says so.
+ */
+#ifndef SPAWNER_REQUEST_H
+#define SPAWNER_REQUEST_H
+
+#include <stdint.h>
+
+#include "native/cgroup.h"
+#include "sandbox/result.h"
+#include "sandbox/spec.h"
+
+enum { SPAWNER_VERSION = 1, SANDBOX_ID_SIZE = 40, SPAWNER_MESSAGE_MAX = 128 << 10 };
+
+enum spawner_type {
+#define REQUEST(name, number, permission, struct_name) SPAWNER_##name = number,
+#include "spawner/requests.def"
+#undef REQUEST
+};
+
+struct spawner_header {
+	uint32_t type;
+	uint32_t sequence; /* chosen by the client; 0 in events */
+};
+
+struct spawner_hello {
+	struct spawner_header header;
+	uint32_t version;
+	uint32_t zero;
+};
+
+/* A sandbox without a command. Numbers as in struct spec (bytes, microseconds, thousandths of a CPU). */
+struct spawner_create {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE]; /* "sbx_" and 32 hexadecimal digits; must be new */
+	char image[SPEC_PATH_SIZE];
+	char runtime[32];
+	char profile[32];
+	char hostname[65];
+	char venv[SPEC_PATH_SIZE]; /* "" none; below an operator's volume root */
+	uint8_t zero[7];
+	uint64_t memory_bytes, memory_swap_bytes;
+	uint64_t cpus_millis, pids_limit;
+	uint64_t disk_bytes; /* /workspace on a disk of this size; 0: a tmpfs */
+	uint32_t uid, gid;   /* inside */
+	uint32_t tmpfs_count, volume_count;
+	struct spawner_tmpfs {
+		char path[SPEC_PATH_SIZE];
+		uint64_t size_bytes, inodes;
+		uint32_t exec, zero;
+	} tmpfs[SPEC_MAX_TMPFS];
+	struct spawner_volume {
+		char box[SPEC_PATH_SIZE];
+		char host[1024]; /* "": a descriptor comes along; else below an operator's volume root */
+		uint32_t writable, zero;
+	} volumes[SPEC_MAX_VOLUMES];
+};
+
+/* Its answer. Init listens on runtime/sandboxes/ID/ctl. */
+struct spawner_created {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE];
+	uint32_t pid;
+	uint32_t zero;
+	char memory_events[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
+	char pids_events[256];
+	char cpu_usage[256];     /* cpu.stat or cpuacct.usage: work counts against the idle time-out */
+	struct {
+		char memory[24], swap[24], cpu[24], pids[24]; /* mechanism or "none" */
+		char network[24], rootfs[48], disk[48], capabilities[24];
+		char seccomp[80];
+		uint32_t rootless, user_namespace, uid, no_new_privs, landlock;
+		uint32_t zero;
+	} enforced;
+};
+
+/* KILL, PAUSE, RESUME, STATS, RELEASE */
+struct spawner_by_id {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE];
+};
+
+struct spawner_counters {
+	uint64_t oom_kills;
+	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* UINT64_MAX: not to be had */
+	uint64_t memory_bytes, pids;                   /* now */
+	uint32_t memory_hit, pids_hit;
+};
+
+struct spawner_stats {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE];
+	uint32_t paused;
+	uint32_t zero;
+	struct spawner_counters counters;
+};
+
+/* DONE: the answer to PAUSE, RESUME, RELEASE, and to KILL when the kill was sent (its end is an event). */
+struct spawner_done {
+	struct spawner_header header;
+};
+
+struct spawner_refused {
+	struct spawner_header header;
+	uint32_t code; /* enum code; CODE_NONE: the request itself was wrong */
+	uint32_t errnum;
+	char stage[16];
+	char text[768];
+};
+
+/* Event: init is dead, and everything of the sandbox with it. Repeated at every HELLO until RELEASE. */
+struct spawner_ended {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE];
+	uint32_t known;    /* 0: how it ended is not known (the spawner had been restarted) */
+	uint32_t signaled; /* init */
+	uint32_t status;
+	uint32_t killed;   /* 1: a KILL had been asked for before */
+	struct spawner_counters counters; /* the last there were */
+};
+
+/* LIST: one LIVE per sandbox, then DONE. */
+struct spawner_live {
+	struct spawner_header header;
+	struct spawner_created created;
+	uint64_t started_ms; /* CLOCK_BOOTTIME */
+	uint32_t paused;
+	uint32_t zero;
+};
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h - what the service knows, in SQLite: sandboxes, runs, the audit chain, keys, idempotency.
+ *
+ * One writer, cloched's thread. Calls are synchronous and small; between store_begin() and
+ * store_commit(), which the loop makes around one turn, all writes are one transaction (WAL,
+ * synchronous=NORMAL; the audit chain cannot be cut by a crash but at its end). All times are
+ * milliseconds of the epoch, UTC. Texts in structs are owned by the struct; *_done() frees them.
+ * Every function returns 0/-1 with e; "not found" is 1.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sandbox/model.h"
+
+struct store;
+
+/* Open or make state.db in this folder (0700), migrate it, check it (quick_check). A database of a newer
+ * version, or a damaged one, is an error that names the file and what to do. */
+struct store *store_open(const char *folder, struct err *e) must_check;
+void store_close(struct store *s);
+int store_begin(struct store *s, struct err *e) must_check; /* does nothing when one is open */
+int store_commit(struct store *s, struct err *e) must_check; /* does nothing when none is open */
+
+struct stored_sandbox {
+	char id[40];
+	char *owner;   /* "uid:1000" or "key:key_…" */
+	char *session; /* caller's, or NULL */
+	enum state state;
+	enum reason reason; /* when ended */
+	bool one_shot;      /* made for one run */
+	char *spec;         /* JSON: what was asked for, after defaults, without secrets and code */
+	char *labels;       /* JSON object */
+	char *enforced;     /* JSON object */
+	char *usage;        /* JSON object, when ended */
+	char *message;
+	int64_t created_ms, expires_ms; /* expires 0: never */
+	int64_t idle_timeout_ms;        /* 0: off */
+	int64_t idle_at_ms;             /* last work seen */
+	int64_t ended_ms, paused_ms;    /* 0: not */
+	bool pause_on_timeout;
+	bool resume_on_touch;
+	int verdict; /* enum reason written down before a kill, -1: none */
+};
+void stored_sandbox_done(struct stored_sandbox *b);
+int store_sandbox_put(struct store *s, const struct stored_sandbox *b, struct err *e) must_check;
+int store_sandbox_get(struct store *s, const char *id, struct stored_sandbox *ret,
+		      struct err *e) must_check;
+
+/* Pages are in order of creation, newest first, after the id `after` ("" from the start). Owner NULL: all. */
+struct sandbox_filter {
+	const char *owner;
+	const char *session;
+	int state;           /* enum state, -1: any */
+	const char *label;   /* "key=value" or "key", NULL: any */
+	bool with_one_shot;
+	const char *after;
+	unsigned limit; /* 1-1000 */
+};
+int store_sandbox_list(struct store *s, const struct sandbox_filter *f,
+		       int (*each)(const struct stored_sandbox *b, void *data), void *data,
+		       struct err *e) must_check;
+
+struct stored_run {
+	char id[40];
+	char sandbox[40];
+	char *owner, *session;
+	char *kind;         /* "run", "exec", "process" */
+	char *input_sha256; /* of the code or command, hexadecimal */
+	uint64_t input_bytes;
+	bool ended;
+	enum reason reason;
+	char *error_code; /* or NULL */
+	int exit_code;    /* -1: none */
+	char *result;     /* JSON, when ended and kept */
+	char *artifact_path;
+	int64_t created_ms, ended_ms;
+};
+void stored_run_done(struct stored_run *r);
+int store_run_put(struct store *s, const struct stored_run *r, struct err *e) must_check;
+int store_run_get(struct store *s, const char *id, struct stored_run *ret, struct err *e) must_check;
+int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
+		   int (*each)(const struct stored_run *r, void *data), void *data,
+		   struct err *e) must_check;
+
+/* One line of the audit: hash = SHA-256 over the row before's hash and this row's fields, each with its
+ * length (docs/api.md "Audit"). details: a JSON object without secrets or code. */
+struct audit_row {
+	int64_t seq; /* from 1, given by the store */
+	int64_t time_ms;
+	const char *actor;   /* owner, or "system" */
+	const char *session; /* or NULL */
+	const char *action;  /* "sandbox.create", "run.end", ... */
+	const char *object;  /* id, or "" */
+	const char *details;
+	char previous[65], hash[65]; /* hexadecimal */
+};
+int store_audit_add(struct store *s, struct audit_row *row, struct err *e) must_check;
+int store_audit_list(struct store *s, const char *actor, int64_t after_seq, unsigned limit,
+		     int (*each)(const struct audit_row *row, void *data), void *data,
+		     struct err *e) must_check;
+/* Recompute the chain. 0 and *ret_rows; 1 and *ret_bad, the first seq that does not fit. Rows removed by
+ * retention leave their last hash behind as the anchor. */
+int store_audit_verify(struct store *s, int64_t *ret_rows, int64_t *ret_bad, char ret_head[65],
+		       struct err *e) must_check;
+
+/* API keys: "clk_" and 43 characters of base64url (32 random bytes). Only SHA-256 of it is kept. */
+struct stored_key {
+	char id[24]; /* "key_" and 16 hexadecimal digits; names its owner as "key:ID" */
+	char *name;
+	int64_t created_ms, revoked_ms; /* 0: valid */
+	char *quota;                    /* JSON object of struct quota's fields that differ, or NULL */
+};
+void stored_key_done(struct stored_key *k);
+int store_key_create(struct store *s, const char *name, const char *quota, char ret_secret[48],
+		     struct stored_key *ret, struct err *e) must_check;
+/* By secret: constant time in the comparison, revoked ones are 1. */
+int store_key_find(struct store *s, const char *secret, struct stored_key *ret,
+		   struct err *e) must_check;
+int store_key_revoke(struct store *s, const char *id, struct err *e) must_check;
+int store_key_list(struct store *s, int (*each)(const struct stored_key *k, void *data), void *data,
+		   struct err *e) must_check;
+
+/* Idempotency: the same owner and key within 24 h give the object made first; another request body
+ * (hash) under the same key is -1 with CODE of a conflict in e->code. */
+int store_idempotency_get(struct store *s, const char *owner, const char *key, const char *body_sha256,
+			  char ret_object[40], struct err *e) must_check;
+int store_idempotency_put(struct store *s, const char *owner, const char *key,
+			  const char *body_sha256, const char *object, struct err *e) must_check;
+
+/* Remove what is older: ended sandboxes and their runs, audit rows, idempotency keys. */
+struct retention {
+	int64_t ended_sandbox_ms; /* 24 h */
+	int64_t run_ms;           /* 30 days */
+	int64_t audit_ms;         /* 365 days */
+};
+int store_retain(struct store *s, const struct retention *r, struct err *e) must_check;
+
+/* SHA-256 as 64 hexadecimal digits. */
+void sha256_hex(const void *data, size_t size, char ret[65]);
+
+#endif
