@@ -23,7 +23,7 @@ const char *const schema_scripts[] = {
 	" reason TEXT,"
 	" one_shot INTEGER NOT NULL,"
 	" spec TEXT NOT NULL,"
-	" labels TEXT NOT NULL CHECK (json_valid(labels)),"
+	" labels TEXT NOT NULL,"
 	" enforced TEXT,"
 	" usage TEXT,"
 	" message TEXT,"
