@@ -5,7 +5,7 @@
 set -euo pipefail
 
 # A word is a Debian package; "command=package" is satisfied by the command, wherever it came from.
-build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev scdoc
+build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev libsqlite3-dev scdoc
 	libuv1-dev libssl-dev python3'
 test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
