@@ -97,6 +97,9 @@ def test_request_codes_are_those_of_the_page_and_their_responses_exist():
     texts = {name: r["description"] for name, r in DOC["components"]["responses"].items()}
     for code in listed:
         assert any(code in text for text in texts.values()), code
+    table = cloche.TOP / "src" / "service" / "problem.def"
+    if table.exists():  # it comes with the service
+        assert re.findall(r"^PROBLEM\((\w+),\s*(\d+)", table.read_text(), re.M) == list(listed.items())
 
 
 def test_a_problem_may_have_only_statuses_of_the_tables():
