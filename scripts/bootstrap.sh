@@ -9,7 +9,7 @@ build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc
 	libuv1-dev libssl-dev python3'
 test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
-	java=default-jre-headless python3-numpy python3-venv python3-pip perl sqlite3 shellcheck
+	java=default-jre-headless python3-numpy python3-venv python3-pip python3-jsonschema perl sqlite3 shellcheck
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase'
 bench='crun runc runsc dockerd=docker.io'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.
