@@ -21,13 +21,14 @@
 #include "init/keep.h"
 #include "init/kept.h"
 
-enum { PIECE = OUT_SIZE - 1024, TERMINAL_REST = 1 << 20 };
+enum { PIECE = OUT_SIZE - 1024, TERMINAL_REST = 1 << 20, TERMINAL_AGAIN_MS = 200 };
 
 struct stream {
 	int fd;         /* -1: closed */
 	struct keep keep;
 	bool ended;     /* nothing more counts */
 	uint64_t rest;  /* once the command is dead: what still counts */
+	int64_t again_ms; /* a terminal that nobody holds: not to be asked before */
 };
 
 struct command {
@@ -123,7 +124,13 @@ static bool take_output(struct command *m, int i)
 			end_stream(m, s, true);
 		return false;
 	}
-	if (n <= 0) { /* a terminal that nobody holds any more says EIO */
+	/* A terminal that nobody holds says EIO. Letting go of it would be a hang-up for a command that is
+	 * just about to exit; and it may be opened again, which no descriptor tells. */
+	if (n < 0 && m->flags & START_PTY && m->pid != 0) {
+		s->again_ms = guest_now_us() / 1000 + TERMINAL_AGAIN_MS;
+		return false;
+	}
+	if (n <= 0) {
 		if (s->ended)
 			close_fd(&s->fd);
 		else
@@ -276,13 +283,14 @@ static struct {
 	int what; /* 0, 1: output; 2: input */
 } polled[COMMANDS_MAX * 3];
 
-size_t commands_poll(struct kept *k, struct pollfd *p, size_t room)
+size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms)
 {
 	size_t n = 0;
 
 	for (struct command *m = k->commands; m; m = m->next) {
 		for (int i = 0; i < 2 && n < room; i++)
-			if (m->out[i].fd >= 0 && readable(m, i, 1) > 0) {
+			if (m->out[i].fd >= 0 && m->out[i].again_ms <= now_ms &&
+			    readable(m, i, 1) > 0) {
 				polled[n].m = m;
 				polled[n].what = i;
 				p[n++] = (struct pollfd){.fd = m->out[i].fd, .events = POLLIN};
@@ -345,6 +353,8 @@ void commands_clock(struct kept *k, int64_t now_ms, int64_t *until)
 			kill_for_time(k, m);
 		if (m->deadline_ms < *until)
 			*until = m->deadline_ms;
+		if (m->out[0].again_ms > now_ms && m->out[0].again_ms < *until)
+			*until = m->out[0].again_ms;
 	}
 }
 

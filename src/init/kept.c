@@ -401,7 +401,7 @@ static void turn(struct kept *k)
 	p[1] = (struct pollfd){.fd = may_accept ? k->listener : -1, .events = POLLIN};
 	commands_clock(k, now, &until);
 	talking = add_conversations(k, p + FIXED, who, &until);
-	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX);
+	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX, now);
 	if (poll(p, FIXED + talking + running, wait_ms(until, now, k->accept_later)) < 0) {
 		if (errno != EINTR && errno != ENOMEM)
 			_exit(1);

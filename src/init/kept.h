@@ -95,7 +95,7 @@ struct pollfd;
 struct rusage;
 /* The descriptors of commands: add those to wait for (at most room), returns how many; then do what
  * they told. Ends by the clock; *until (ms) becomes the earliest. */
-size_t commands_poll(struct kept *k, struct pollfd *p, size_t room);
+size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms);
 void commands_ready(struct kept *k, const struct pollfd *p, size_t count);
 void commands_clock(struct kept *k, int64_t now_ms, int64_t *until);
 /* A child was reaped: true if it was a command. Then, when all are, their ends. */

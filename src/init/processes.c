@@ -39,19 +39,19 @@ static ssize_t read_of(pid_t pid, const char *file, char *text, size_t size)
 static bool read_stat(pid_t pid, struct process_record *r)
 {
 	long ticks = sysconf(_SC_CLK_TCK);
-	unsigned long long user, system, threads;
+	unsigned long long user, kernel, threads;
 	char text[1024], *p, state;
 	int parent;
 
 	if (read_of(pid, "stat", text, sizeof text) <= 0 || !(p = strrchr(text, ')')))
 		return false;
 	if (sscanf(p + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %llu",
-		   &state, &parent, &user, &system, &threads) != 5)
+		   &state, &parent, &user, &kernel, &threads) != 5)
 		return false;
 	r->state = (unsigned char)state;
 	r->parent = (uint32_t)parent;
 	r->threads = (uint32_t)threads;
-	r->cpu_ms = (user + system) * 1000 / (unsigned long long)(ticks > 0 ? ticks : 100);
+	r->cpu_ms = (user + kernel) * 1000 / (unsigned long long)(ticks > 0 ? ticks : 100);
 	return true;
 }
 

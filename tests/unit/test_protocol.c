@@ -20,6 +20,22 @@ static const struct row {
 	{FRAME_PUT, FROM_HOST, 26, 9216},          {FRAME_SIGNAL, FROM_HOST, 4, 4},
 	{FRAME_PLAN, FROM_HOST, 1, 262144},        {FRAME_CGROUP, FROM_HOST, 0, 0},
 	{FRAME_USERNS, FROM_HOST, 0, 0},           {FRAME_MAPME, FROM_GUEST, 0, 0},
+	{FRAME_SERVE, FROM_HOST, 0, 0},            {FRAME_START, FROM_HOST, 90, 4 << 20},
+	{FRAME_ATTACH, FROM_HOST, 24, 24},         {FRAME_INPUT, FROM_HOST, 4, 4},
+	{FRAME_KILL, FROM_HOST, 12, 12},           {FRAME_RESIZE, FROM_HOST, 8, 8},
+	{FRAME_FORGET, FROM_HOST, 4, 4},           {FRAME_LIST, FROM_HOST, 0, 0},
+	{FRAME_PS, FROM_HOST, 0, 0},               {FRAME_SPACE, FROM_HOST, 0, 0},
+	{FRAME_FINISH, FROM_HOST, 0, 0},           {FRAME_READ, FROM_HOST, 18, 4128},
+	{FRAME_WRITE, FROM_HOST, 10, 4128},        {FRAME_STAT, FROM_HOST, 2, 4096},
+	{FRAME_READDIR, FROM_HOST, 6, 4104},       {FRAME_MKDIR, FROM_HOST, 10, 4128},
+	{FRAME_REMOVE, FROM_HOST, 6, 4104},        {FRAME_MOVE, FROM_HOST, 8, 8200},
+	{FRAME_WALK, FROM_HOST, 2, 4096},          {FRAME_UNPACK, FROM_HOST, 2, 4096},
+	{FRAME_MEMBER, FROM_HOST, 34, 8232},       {FRAME_WATCH, FROM_HOST, 2, 4096},
+	{FRAME_DIAL, FROM_HOST, 4, 4},             {FRAME_BEGUN, FROM_GUEST, 8, 8},
+	{FRAME_OFFSET, FROM_GUEST, 16, 16},        {FRAME_ENDED, FROM_GUEST, 88, 88},
+	{FRAME_COMMAND, FROM_GUEST, 168, 168},     {FRAME_PROCESS, FROM_GUEST, 41, 552},
+	{FRAME_ROOM, FROM_GUEST, 34, 4128},        {FRAME_ENTRY, FROM_GUEST, 34, 8232},
+	{FRAME_EVENT, FROM_GUEST, 6, 4104},        {FRAME_DONE, FROM_GUEST, 0, 0},
 };
 
 static bool has_stream(unsigned type)
@@ -38,7 +54,10 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 
 static void test_numbers(void **state)
 {
-	static const unsigned numbers[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 32, 33, 34, 35};
+	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,  16, 17, 18, 32, 33,
+					   34, 35, 36, 64, 65, 66, 67, 68, 69, 70, 71, 72,
+					   73, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90,
+					   91, 96, 97, 98, 99, 100, 101, 102, 103, 104};
 
 	(void)state;
 	assert_int_equal(ARRAY_SIZE(numbers), ARRAY_SIZE(rows));
