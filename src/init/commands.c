@@ -24,10 +24,10 @@
 enum { PIECE = OUT_SIZE - 1024, TERMINAL_REST = 1 << 20, TERMINAL_AGAIN_MS = 200 };
 
 struct stream {
-	int fd;         /* -1: closed */
+	int fd; /* -1: closed */
 	struct keep keep;
-	bool ended;     /* nothing more counts */
-	uint64_t rest;  /* once the command is dead: what still counts */
+	bool ended;       /* nothing more counts */
+	uint64_t rest;    /* once the command is dead: what still counts */
 	int64_t again_ms; /* a terminal that nobody holds: not to be asked before */
 };
 
@@ -41,9 +41,9 @@ struct command {
 	bool over;  /* and its streams are at their end */
 	int64_t started_us, deadline_ms;
 	struct stream out[2];
-	int in;                        /* stdin, or the terminal once more; -1: closed */
-	struct conversation *writer;   /* in the middle of a frame */
-	struct conversation *starter;  /* KEEP_LOSSLESS: reading waits for it */
+	int in;                       /* stdin, or the terminal once more; -1: closed */
+	struct conversation *writer;  /* in the middle of a frame */
+	struct conversation *starter; /* KEEP_LOSSLESS: reading waits for it */
 	uint32_t pid_was;
 	struct ended_record ended;
 };
@@ -185,8 +185,7 @@ static void more_output(struct kept *k, struct conversation *c)
 			send_data(m, c, i);
 		if (!c->eof_sent[i] && m->out[i].ended && sent_all(m, c, i) &&
 		    (c->follow || m->over))
-			c->eof_sent[i] =
-				conversation_put(c, FRAME_EOF, (unsigned)i + 1, NULL, 0);
+			c->eof_sent[i] = conversation_put(c, FRAME_EOF, (unsigned)i + 1, NULL, 0);
 	}
 	if (m->over && c->eof_sent[0] && c->eof_sent[1]) {
 		if (conversation_put(c, FRAME_ENDED, 0, &m->ended, sizeof m->ended))
@@ -206,8 +205,7 @@ static bool write_input(struct command *m, struct conversation *c)
 		ssize_t n = -1;
 
 		if (m->in >= 0) {
-			n = write(m->in, c->payload + c->input_done,
-				  c->frame.size - c->input_done);
+			n = write(m->in, c->payload + c->input_done, c->frame.size - c->input_done);
 			if (n < 0 && errno == EINTR)
 				continue;
 			if (n < 0 && errno == EAGAIN)
@@ -374,8 +372,7 @@ bool commands_reaped(struct kept *k, pid_t pid, int status, const struct rusage 
 	m->pid = 0;
 	m->fresh = true;
 	m->ended.signaled = WIFSIGNALED(status);
-	m->ended.status =
-		(uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	m->ended.status = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	m->ended.core = WIFSIGNALED(status) && WCOREDUMP(status);
 	m->ended.wall_us = (uint64_t)(guest_now_us() - m->started_us);
 	m->ended.cpu_us = microseconds(used->ru_utime) + microseconds(used->ru_stime);

@@ -292,13 +292,14 @@ static void accept_all(struct kept *k)
 		struct conversation *c = k->slots;
 
 		if (fd < 0) {
-			k->accept_later = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+			k->accept_later =
+				errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 			return;
 		}
 		while (c->fd >= 0 || c->worker > 0)
 			c++;
-		*c = (struct conversation){
-			.fd = fd, .opening_until = guest_now_us() / 1000 + OPENING_MS};
+		*c = (struct conversation){.fd = fd,
+					   .opening_until = guest_now_us() / 1000 + OPENING_MS};
 		k->open_count++;
 		take_frames(k, c);
 		if (c->fd >= 0)

@@ -291,8 +291,8 @@ int work_unpack(struct worker *w)
 
 		if (f.type == FRAME_FINISH)
 			return 0;
-		if (f.type != FRAME_MEMBER || entry_record_decode(payload, f.size, ENTRY_BELOW, &e,
-								  &name, &target) < 0)
+		if (f.type != FRAME_MEMBER ||
+		    entry_record_decode(payload, f.size, ENTRY_BELOW, &e, &name, &target) < 0)
 			return worker_failed(w, EINVAL, "malformed member");
 		if (count >= MEMBERS_MAX)
 			return worker_failed(w, E2BIG, "too many members");

@@ -37,8 +37,12 @@ static void test_offset(void **state)
 		struct offset_record r;
 		int wanted;
 	} cases[] = {
-		{{0, 1, 0}, OK},  {{INT64_MAX, 2, 0}, OK},            {{0, 0, 0}, BAD},
-		{{0, 3, 0}, BAD}, {{(uint64_t)INT64_MAX + 1, 1, 0}, BAD}, {{0, 1, 1}, BAD},
+		{{0, 1, 0}, OK},
+		{{INT64_MAX, 2, 0}, OK},
+		{{0, 0, 0}, BAD},
+		{{0, 3, 0}, BAD},
+		{{(uint64_t)INT64_MAX + 1, 1, 0}, BAD},
+		{{0, 1, 1}, BAD},
 	};
 	struct offset_record got = {7, 7, 7};
 
@@ -49,14 +53,18 @@ static void test_offset(void **state)
 	assert_int_equal(offset_record_decode(&cases[0].r, 15, &got), BAD);
 }
 
-static const struct ended_record an_end = {
-	.status = 3, .wall_us = 10, .cpu_us = 5, .bytes = {10, 0}, .first = {6, 0}, .kept = {4, 0}};
+static const struct ended_record an_end = {.status = 3,
+					   .wall_us = 10,
+					   .cpu_us = 5,
+					   .bytes = {10, 0},
+					   .first = {6, 0},
+					   .kept = {4, 0}};
 
-#define END_WITH(assignment)                                                           \
-	({                                                                             \
-		struct ended_record e = an_end, end;                                   \
-		assignment;                                                            \
-		ended_record_decode(&e, sizeof e, &end);                               \
+#define END_WITH(assignment)                             \
+	({                                               \
+		struct ended_record e = an_end, end;     \
+		assignment;                              \
+		ended_record_decode(&e, sizeof e, &end); \
 	})
 
 static void test_ended(void **state)
@@ -98,11 +106,11 @@ static struct command_record a_command(void)
 	return c;
 }
 
-#define COMMAND_WITH(assignment)                                                       \
-	({                                                                             \
-		struct command_record c = a_command(), got;                            \
-		assignment;                                                            \
-		command_record_decode(&c, sizeof c, &got);                             \
+#define COMMAND_WITH(assignment)                            \
+	({                                                  \
+		struct command_record c = a_command(), got; \
+		assignment;                                 \
+		command_record_decode(&c, sizeof c, &got);  \
 	})
 
 static void test_command(void **state)
@@ -120,8 +128,8 @@ static void test_command(void **state)
 	assert_int_equal(COMMAND_WITH(c.flags = 0), BAD);
 	assert_int_equal(COMMAND_WITH(c.flags = KEEP_HEAD | KEEP_TAIL), BAD);
 	assert_int_equal(COMMAND_WITH(c.flags |= 64), BAD);
-	assert_int_equal(COMMAND_WITH(c.flags = START_PTY | START_STDIN | START_ATTACH | KEEP_LOSSLESS),
-			 OK);
+	assert_int_equal(
+		COMMAND_WITH(c.flags = START_PTY | START_STDIN | START_ATTACH | KEEP_LOSSLESS), OK);
 	assert_int_equal(COMMAND_WITH(c.running = 1), BAD); /* and yet ended */
 	assert_int_equal(COMMAND_WITH((c.running = 1, memset(&c.ended, 0, sizeof c.ended))), OK);
 	assert_int_equal(COMMAND_WITH(c.running = 2), BAD);
@@ -157,9 +165,9 @@ static void test_process(void **state)
 	assert_int_equal(process(r, "a b", 4), OK);
 	assert_int_equal(process(r, "", 1), OK);
 	assert_int_equal(process(r, "", 0), BAD);
-	assert_int_equal(process(r, "a b", 3), BAD);   /* no NUL */
-	assert_int_equal(process(r, "a\0b", 4), BAD);  /* two strings */
-	assert_int_equal(process(r, "a\nb", 4), BAD);  /* a control character */
+	assert_int_equal(process(r, "a b", 3), BAD);  /* no NUL */
+	assert_int_equal(process(r, "a\0b", 4), BAD); /* two strings */
+	assert_int_equal(process(r, "a\nb", 4), BAD); /* a control character */
 	assert_int_equal(process(r, "a\x1b[m", 5), BAD);
 	assert_int_equal(process(r, "a\x7f", 3), BAD);
 	assert_int_equal(process(r, "\xc3\xa4", 3), OK);
@@ -221,11 +229,11 @@ static void test_entry_names(void **state)
 		const char *name;
 		int child, below;
 	} cases[] = {
-		{"a", OK, OK},       {"a/b", BAD, OK},   {"a/b/c", BAD, OK},    {"...", OK, OK},
-		{".a", OK, OK},      {"..a", OK, OK},    {"a/..b", BAD, OK},    {"\xff\n", OK, OK},
-		{".", BAD, BAD},     {"..", BAD, BAD},   {"/", BAD, BAD},       {"/a", BAD, BAD},
-		{"a/", BAD, BAD},    {"a//b", BAD, BAD}, {"a/./b", BAD, BAD},   {"a/../b", BAD, BAD},
-		{"../a", BAD, BAD},  {"./a", BAD, BAD},  {"a/..", BAD, BAD},    {"a/.", BAD, BAD},
+		{"a", OK, OK},      {"a/b", BAD, OK},   {"a/b/c", BAD, OK},  {"...", OK, OK},
+		{".a", OK, OK},     {"..a", OK, OK},    {"a/..b", BAD, OK},  {"\xff\n", OK, OK},
+		{".", BAD, BAD},    {"..", BAD, BAD},   {"/", BAD, BAD},     {"/a", BAD, BAD},
+		{"a/", BAD, BAD},   {"a//b", BAD, BAD}, {"a/./b", BAD, BAD}, {"a/../b", BAD, BAD},
+		{"../a", BAD, BAD}, {"./a", BAD, BAD},  {"a/..", BAD, BAD},  {"a/.", BAD, BAD},
 		{"", BAD, BAD},
 	};
 
@@ -353,7 +361,8 @@ static void keep_and_check(bool head, size_t cap, size_t total, size_t piece)
 
 static void test_keep(void **state)
 {
-	static const size_t caps[] = {0, 1, 2, 1000, 1024, 1025, 5000}, pieces[] = {1, 3, 999, 4096, 70000};
+	static const size_t caps[] = {0, 1, 2, 1000, 1024, 1025, 5000},
+			    pieces[] = {1, 3, 999, 4096, 70000};
 	static const size_t totals[] = {0, 1, 999, 1000, 1001, 1024, 2500, 20000};
 
 	(void)state;
@@ -381,12 +390,12 @@ static void test_keep_cap(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_begun),         cmocka_unit_test(test_offset),
-		cmocka_unit_test(test_ended),         cmocka_unit_test(test_command),
-		cmocka_unit_test(test_process),       cmocka_unit_test(test_room),
-		cmocka_unit_test(test_entry_names),   cmocka_unit_test(test_entry_lengths),
-		cmocka_unit_test(test_entry_shape),   cmocka_unit_test(test_event),
-		cmocka_unit_test(test_keep),          cmocka_unit_test(test_keep_cap),
+		cmocka_unit_test(test_begun),       cmocka_unit_test(test_offset),
+		cmocka_unit_test(test_ended),       cmocka_unit_test(test_command),
+		cmocka_unit_test(test_process),     cmocka_unit_test(test_room),
+		cmocka_unit_test(test_entry_names), cmocka_unit_test(test_entry_lengths),
+		cmocka_unit_test(test_entry_shape), cmocka_unit_test(test_event),
+		cmocka_unit_test(test_keep),        cmocka_unit_test(test_keep_cap),
 	};
 
 	return cmocka_run_group_tests_name("conversation", tests, NULL, NULL);
