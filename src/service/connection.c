@@ -44,9 +44,10 @@ void soon_forget(struct connection *c)
 	c->in_soon = false;
 }
 
-static void on_soon(uv_timer_t *timer)
+/* An idle handle runs once in each turn of the loop, so nobody's notes keep the sockets waiting. */
+static void on_soon(uv_idle_t *idle)
 {
-	struct http_server *s = timer->data;
+	struct http_server *s = idle->data;
 
 	for (size_t n = s->soon_count; n > 0 && s->soon; n--) {
 		struct connection *c = s->soon;
@@ -54,8 +55,8 @@ static void on_soon(uv_timer_t *timer)
 		soon_forget(c);
 		connection_attend(c, 0);
 	}
-	if (s->soon && !uv_is_closing((uv_handle_t *)timer))
-		uv_timer_start(timer, on_soon, 0, 0);
+	if (!s->soon)
+		uv_idle_stop(idle);
 }
 
 void connection_soon(struct connection *c)
@@ -65,8 +66,8 @@ void connection_soon(struct connection *c)
 	if (c->in_soon || c->state == CONN_CLOSED)
 		return;
 	soon_add(c);
-	if (!uv_is_active((uv_handle_t *)&s->soon_timer))
-		uv_timer_start(&s->soon_timer, on_soon, 0, 0);
+	if (!uv_is_active((uv_handle_t *)&s->soon_idle))
+		uv_idle_start(&s->soon_idle, on_soon);
 }
 
 static size_t in_max(const struct connection *c)

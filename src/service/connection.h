@@ -45,9 +45,11 @@ bool bytes_add(struct bytes *b, const void *data, size_t size) must_check;
 void bytes_drop(struct bytes *b, size_t size);
 void bytes_done(struct bytes *b);
 
+/* Connections that have the same peer; the caps count by group: uid, IPv4 address, IPv6 network (/64). */
 struct peer_count {
 	struct peer_count *next;
 	struct peer peer;
+	char group[64];
 	size_t count;
 };
 
@@ -71,9 +73,10 @@ struct http_server {
 	size_t count, refused;
 	struct peer_count *peers[PEER_BUCKETS];
 	struct deadlines deadlines;
-	struct connection *soon, *soon_last; /* wait for soon_timer, which fires in the next turn */
+	struct connection *soon, *soon_last; /* wait for soon_idle, which runs in the next turn */
 	size_t soon_count;
-	uv_timer_t soon_timer, accept_timer;
+	uv_idle_t soon_idle;
+	uv_timer_t accept_timer;
 	int spare_fd; /* given up to accept and refuse when there are no descriptors */
 	size_t fds_held;
 	size_t handles; /* uv handles not closed yet */

@@ -274,7 +274,7 @@ static bool may_keep(const struct exchange *x)
 {
 	const struct connection *c = x->c;
 
-	if (x->head.close || c->server->stopped || c->eof)
+	if (x->head.close || c->server->stopped || (c->eof && !c->in.size))
 		return false;
 	if (!c->body_open)
 		return true;
