@@ -24,14 +24,14 @@
 
 enum {
 	READ_SIZE = 64 * 1024,
-	OUT_ENOUGH = 256 * 1024, /* exchange_write() says wait */
-	OUT_ROOM = 64 * 1024,    /* on_room again */
+	OUT_ENOUGH = 256 * 1024,    /* exchange_write() says wait */
+	OUT_ROOM = 64 * 1024,       /* on_room again */
 	OUT_MAX = 64 * 1024 * 1024, /* a handler that does not wait is cut here */
-	DRAIN_MAX = 64 * 1024,   /* of a body nobody wants, to keep the connection */
+	DRAIN_MAX = 64 * 1024,      /* of a body nobody wants, to keep the connection */
 	LINGER_MAX = 64 * 1024 * 1024,
 	LINGER_MS = 2000,
-	REFUSED_MAX = 64, /* connections beyond the caps that are being told so */
-	FDS_MAX = 33,     /* of one request */
+	REFUSED_MAX = 64,    /* connections beyond the caps that are being told so */
+	FDS_MAX = 33,        /* of one request */
 	FDS_HELD_MAX = 1024, /* of all requests not begun or not taken yet */
 	PEER_BUCKETS = 256,
 };
@@ -118,9 +118,9 @@ struct connection {
 	bool body_open; /* the framing is not at its end */
 	bool blank;     /* an empty line before the request was skipped */
 	bool eof, broken, in_soon, running;
-	bool hung; /* hung up on while a handler does not take what came before */
-	bool blocked;         /* the socket took less than all: wait for it */
-	bool tls_want_write;  /* SSL_read wants to write, SSL_write to read */
+	bool hung;           /* hung up on while a handler does not take what came before */
+	bool blocked;        /* the socket took less than all: wait for it */
+	bool tls_want_write; /* SSL_read wants to write, SSL_write to read */
 	bool tls_want_read;
 };
 

@@ -227,8 +227,9 @@ bool list_has_token(const char *list, const char *token)
 
 static int judge_host(const struct head *h, struct refusal *why)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				      "-._~!$&'()*+,;=%:[]";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+		"-._~!$&'()*+,;=%:[]";
 	const char *host;
 
 	if (!single_field(h, "host", &host))
@@ -327,8 +328,8 @@ static int judge_line(const struct builder *b, const llhttp_t *parser,
 int head_parse(const char *data, size_t size, const struct http_limits *limits, llhttp_t *parser,
 	       struct head *ret, struct refusal *ret_why)
 {
-	_cleanup_free_ struct piece *pieces = calloc(2 * ((size_t)limits->fields + 1),
-						     sizeof *pieces);
+	_cleanup_free_ struct piece *pieces =
+		calloc(2 * ((size_t)limits->fields + 1), sizeof *pieces);
 	struct builder b = {.names = pieces, .room = limits->fields};
 	struct head h = {0};
 	llhttp_errno_t error;

@@ -61,7 +61,8 @@ static void name_group(const struct peer *peer, char group[64])
 }
 
 /* One more connection of this peer; *ret_before: how many its group had. */
-static struct peer_count *peer_hold(struct http_server *s, const struct peer *peer, size_t *ret_before)
+static struct peer_count *peer_hold(struct http_server *s, const struct peer *peer,
+				    size_t *ret_before)
 {
 	struct peer_count **bucket, *mine = NULL;
 	char group[64];
@@ -101,7 +102,8 @@ static void peer_release(struct http_server *s, struct peer_count *p)
 	free(p);
 }
 
-static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *from, struct peer *ret)
+static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *from,
+		   struct peer *ret)
 {
 	const struct sockaddr_in6 *six = (const void *)from;
 	const struct sockaddr_in *four = (const void *)from;
@@ -132,8 +134,8 @@ static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *f
 static void refuse_new(struct listener *l, int fd, struct peer_count *peer, int status)
 {
 	struct http_server *s = l->server;
-	struct connection *c = s->refused < REFUSED_MAX && !l->tls ? connection_new(s, fd, NULL, peer) :
-								     NULL;
+	struct connection *c =
+		s->refused < REFUSED_MAX && !l->tls ? connection_new(s, fd, NULL, peer) : NULL;
 
 	if (!c) {
 		peer_release(s, peer);
@@ -143,8 +145,8 @@ static void refuse_new(struct listener *l, int fd, struct peer_count *peer, int 
 	c->refused = true;
 	s->refused++;
 	connection_refuse(c, status,
-			  status == 429 ? "too many connections of one client" :
-					  "too many connections");
+			  status == 429 ? "too many connections of one client"
+					: "too many connections");
 	connection_soon(c);
 }
 

@@ -52,11 +52,46 @@ static void target_decodes(void **state)
 static void target_refuses(void **state)
 {
 	static const char *const cases[] = {
-		"", "a", "*", "http://x/", "/%", "/%4", "/%g0", "/%0g", "/%00", "/%2f", "/%2F", "/a%2fb",
-		"/.", "/..", "/a/../b", "/%2e", "/%2E.", "/./", "//", "//a", "/a//b", "/%0a", "/%7f",
-		"/%80", "/%c0%80", "/%e0%80%80", "/%ed%a0%80", "/%f4%90%80%80", "/%f8%88%80%80%80",
-		"/%e2%82", "/a#", "/a?b#c", "/a b", "/\x7f", "/\xc3\xa4", "/?%", "/?a=%0", "/?%00=1",
-		"/?a=%00", "?a",
+		"",
+		"a",
+		"*",
+		"http://x/",
+		"/%",
+		"/%4",
+		"/%g0",
+		"/%0g",
+		"/%00",
+		"/%2f",
+		"/%2F",
+		"/a%2fb",
+		"/.",
+		"/..",
+		"/a/../b",
+		"/%2e",
+		"/%2E.",
+		"/./",
+		"//",
+		"//a",
+		"/a//b",
+		"/%0a",
+		"/%7f",
+		"/%80",
+		"/%c0%80",
+		"/%e0%80%80",
+		"/%ed%a0%80",
+		"/%f4%90%80%80",
+		"/%f8%88%80%80%80",
+		"/%e2%82",
+		"/a#",
+		"/a?b#c",
+		"/a b",
+		"/\x7f",
+		"/\xc3\xa4",
+		"/?%",
+		"/?a=%0",
+		"/?%00=1",
+		"/?a=%00",
+		"?a",
 	};
 
 	(void)state;
@@ -137,11 +172,12 @@ static void head_is_parsed(void **state)
 	struct head h;
 
 	(void)state;
-	assert_int_equal(parse_head("POST /a?b HTTP/1.1\r\nHost: x:80\r\nX-Y:\t a  b \t\r\nEmpty:\r\n"
-				    "Content-Length: 007\r\nConnection: keep-alive, CLOSE\r\n"
-				    "Expect: 100-Continue\r\nL: \xe4\r\n\r\nrest",
-				    &h, &why),
-			 0);
+	assert_int_equal(
+		parse_head("POST /a?b HTTP/1.1\r\nHost: x:80\r\nX-Y:\t a  b \t\r\nEmpty:\r\n"
+			   "Content-Length: 007\r\nConnection: keep-alive, CLOSE\r\n"
+			   "Expect: 100-Continue\r\nL: \xe4\r\n\r\nrest",
+			   &h, &why),
+		0);
 	assert_string_equal(h.method, "POST");
 	assert_string_equal(h.target.path, "/a");
 	assert_int_equal(h.field_count, 7);
@@ -158,9 +194,10 @@ static void head_is_parsed(void **state)
 			 0);
 	assert_true(!h.close && h.body_size == 0);
 	head_done(&h);
-	assert_int_equal(parse_head("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n",
-				    &h, &why),
-			 0);
+	assert_int_equal(
+		parse_head("PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n", &h,
+			   &why),
+		0);
 	assert_true(h.body_size == UINT64_MAX);
 	head_done(&h);
 }
@@ -179,10 +216,12 @@ static void head_is_refused(void **state)
 		{"GET / HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n", 400},
 		{"GET / HTTP/1.1\r\n\r\n", 400},
 		{"GET / RTSP/1.1\r\nHost: x\r\n\r\n", 400},
-		{"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+		{"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+		 400},
 		{"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000000000\r\n\r\n", 413},
 		{"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", 405},
-		{"GET / HTTP/1.1\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\n\r\n", 431},
+		{"GET / HTTP/1.1\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\na:\r\n\r\n",
+		 431},
 	};
 
 	(void)state;
@@ -217,7 +256,8 @@ static void head_sizes(void **state)
 /* All of data through the framing: the body into out; the state at the end. */
 static enum framing_state frame(const char *data, uint64_t size, char *out, size_t *ret_used)
 {
-	static const char head[] = "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+	static const char head[] =
+		"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
 	enum framing_state state;
 	struct framing f;
 	struct refusal why;
@@ -255,7 +295,8 @@ static void framing_ends_where_it_should(void **state)
 		{"hello", "hel", 3, FRAMING_END, 3},
 		{"he", "he", 3, FRAMING_MORE, 2},
 		{"5\r\nhello\r\n0\r\n\r\nGET", "hello", UINT64_MAX, FRAMING_END, 15},
-		{"005;x=\"y\"\r\nhello\r\n1\r\n!\r\n00\r\n\r\n", "hello!", UINT64_MAX, FRAMING_END, 30},
+		{"005;x=\"y\"\r\nhello\r\n1\r\n!\r\n00\r\n\r\n", "hello!", UINT64_MAX, FRAMING_END,
+		 30},
 		{"A\r\n0123456789\r\n", "0123456789", UINT64_MAX, FRAMING_MORE, 15},
 		{"5\r\nhel", "hel", UINT64_MAX, FRAMING_MORE, 6},
 		{"5\r", "", UINT64_MAX, FRAMING_MORE, 0},
@@ -284,9 +325,9 @@ static void framing_ends_where_it_should(void **state)
 static void answer_fields(void **state)
 {
 	static const char *const good[] = {"", "A: b\r\n", "A:\r\n", "A: b\r\nC-D: e\tf\r\n"};
-	static const char *const bad[] = {"A",	       "A: b",	    "A: b\n",	   "A: b\r\n\r\n",
+	static const char *const bad[] = {"A",         "A: b",      "A: b\n",      "A: b\r\n\r\n",
 					  ": b\r\n",   "A : b\r\n", "A: b\rc\r\n", "A: \x01\r\n",
-					  "A: b\r\nC", "\r\n",	    "A: b\n\r\n"};
+					  "A: b\r\nC", "\r\n",      "A: b\n\r\n"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
