@@ -180,8 +180,7 @@ static void test_calls(void **state)
 	for (n = 1; n < MOST && round_of(TORTURE_CALLS, n, EIO, &failures); n++)
 		;
 	print_message("store: %u system calls, %u errors\n", n - 1, failures);
-	assert_true(n > 4 &&
-		    failures == n - 2); /* mkdir of a folder that is there may fail as it likes */
+	assert_true(n > 5 && failures == n - 1);
 }
 
 static void use_quotas(unsigned n)

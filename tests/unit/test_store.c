@@ -303,6 +303,49 @@ static void test_store_inside_a_list(void **state)
 	scratch_close(&t);
 }
 
+/* No statement sorts, and none reads a whole table but those that mean to: a plan that changes with a new
+ * index or condition would be slow only when there is much. */
+static void test_plans(void **state)
+{
+	static const struct {
+		enum query which;
+		const char *name, *sql;
+	} queries[] = {
+#define QUERY(name, sql) {QUERY_##name, #name, sql},
+#include "store/queries.def"
+#undef QUERY
+	};
+	static const char *const whole[] = {"RUN_LIST_ALL", "AUDIT_LAST",    "AUDIT_ANCHOR",
+					    "AUDIT_WALK",   "ANCHOR_FORGET", "KEY_LIST"};
+	struct scratch t;
+
+	(void)state;
+	scratch_open(&t);
+	for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+		_cleanup_free_ char *sql = NULL;
+		bool scans = false, may_scan = false;
+		sqlite3_stmt *q;
+
+		assert_true(asprintf(&sql, "EXPLAIN QUERY PLAN %s", queries[i].sql) > 0);
+		assert_int_equal(sqlite3_prepare_v2(t.store->db, sql, -1, &q, NULL), SQLITE_OK);
+		while (sqlite3_step(q) == SQLITE_ROW) {
+			const char *step = (const char *)sqlite3_column_text(q, 3);
+
+			if (strstr(step, "TEMP B-TREE"))
+				fail_msg("%s sorts: %s", queries[i].name, step);
+			scans |= strncmp(step, "SCAN", 4) == 0 && !strstr(step, "VIRTUAL TABLE") &&
+				 !strstr(step, "CONSTANT ROW");
+		}
+		sqlite3_finalize(q);
+		for (size_t j = 0; j < ARRAY_SIZE(whole); j++)
+			may_scan |= strcmp(queries[i].name, whole[j]) == 0;
+		if (scans != may_scan)
+			fail_msg("%s %s", queries[i].name,
+				 scans ? "reads a whole table" : "does not scan");
+	}
+	scratch_close(&t);
+}
+
 static void runs_are(struct store *s, const char *sandbox, bool unended, unsigned limit,
 		     const char *wanted)
 {
@@ -850,6 +893,7 @@ int main(void)
 		cmocka_unit_test(test_list_bounds),
 		cmocka_unit_test(test_pages),
 		cmocka_unit_test(test_store_inside_a_list),
+		cmocka_unit_test(test_plans),
 		cmocka_unit_test(test_run_lists),
 		cmocka_unit_test(test_transactions),
 		cmocka_unit_test(test_idempotency),
