@@ -362,6 +362,11 @@ void box_dead(struct spawner *s, struct box *b)
 		b->signaled = info.si_code != CLD_EXITED;
 		b->status = info.si_status;
 	}
+	/* Its worker has not ended yet, so it is not our child yet: SIGCHLD will bring us back. */
+	if (b->ours && !b->reaped) {
+		epoll_ctl(s->epoll, EPOLL_CTL_DEL, b->pidfd, NULL);
+		return;
+	}
 	count(s, b, &b->counters);
 	b->state = BOX_CLEANING;
 	freeze_over(s, b, "it has ended", ESRCH);

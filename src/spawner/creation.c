@@ -147,6 +147,7 @@ static void made(struct spawner *s, struct worker *w, const struct worker_report
 		client_refuse(s, w->client, w->job->request.header.sequence, &e);
 		return;
 	}
+	b->ours = true;
 	c.header = (struct spawner_header){SPAWNER_CREATED, w->job->request.header.sequence};
 	client_send(s, w->client, &c, sizeof c);
 	if (w->kill_when_made)

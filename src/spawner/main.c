@@ -98,6 +98,7 @@ static int make_folders(struct spawner *s, uint32_t gid, struct err *e)
 {
 	char path[sizeof s->places.runtime + 16];
 	int r = make_private_dirs(s->places.runtime);
+	uint32_t realm;
 
 	snprintf(path, sizeof path, "%s/sandboxes", s->places.runtime);
 	if (r == 0)
@@ -107,6 +108,8 @@ static int make_folders(struct spawner *s, uint32_t gid, struct err *e)
 	if (chmod(s->places.runtime, 0711) < 0 || chown(path, (uid_t)-1, gid) < 0 ||
 	    chmod(path, 0710) < 0)
 		return err_set(e, errno, "make %s", path);
+	if (slot_realm(&s->places, &realm, e) < 0)
+		return -1;
 	s->place.sandboxes = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return s->place.sandboxes < 0 ? err_set(e, errno, "open %s", path) : 0;
 }

@@ -41,6 +41,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 	b->reaped = true;
 	b->signaled = info->si_code != CLD_EXITED;
 	b->status = info->si_status;
+	box_dead(s, b);
 }
 
 static void reap(struct spawner *s)
