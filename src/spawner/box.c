@@ -153,7 +153,7 @@ static void freeze_over(struct spawner *s, struct box *b, const char *failed, in
 	uint32_t sequence = b->freeze_sequence;
 	struct err e = {0};
 
-	fd_close(&b->freeze_fd);
+	spawner_unwatch(s, &b->freeze_fd);
 	b->freeze_sequence = 0;
 	if (b->state == BOX_LIVE)
 		busy_remove(s, b);
@@ -318,8 +318,8 @@ static void box_free(struct spawner *s, struct box *b)
 	while (*at != b)
 		at = &(*at)->next;
 	*at = b->next;
-	fd_close(&b->pidfd);
-	fd_close(&b->freeze_fd);
+	spawner_unwatch(s, &b->pidfd);
+	spawner_unwatch(s, &b->freeze_fd);
 	fd_close(&b->lock); /* last: from here on the slot is anybody's */
 	free(b);
 	s->box_count--;
@@ -370,7 +370,7 @@ void box_dead(struct spawner *s, struct box *b)
 	count(s, b, &b->counters);
 	b->state = BOX_CLEANING;
 	freeze_over(s, b, "it has ended", ESRCH);
-	fd_close(&b->pidfd);
+	spawner_unwatch(s, &b->pidfd);
 	b->deadline_ms = now_ms() + CLEAN_DEADLINE_MS;
 	busy_add(s, b);
 	clean(s, b, now_ms());

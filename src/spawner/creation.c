@@ -185,7 +185,7 @@ void creation_report(struct spawner *s, struct worker *w)
 		made(s, w, &r, pidfd, lock);
 	else
 		failed(s, w, n == 1 ? &r : NULL);
-	fd_close(&w->report);
+	spawner_unwatch(s, &w->report);
 	job_free(TAKE_PTR(w->job));
 	w->used = false;
 }

@@ -115,6 +115,9 @@ uint64_t now_ms(void);
 /* serve.c */
 int spawner_run(struct spawner *s, struct err *e) must_check;
 int spawner_watch(struct spawner *s, int fd, struct source *source, uint32_t events);
+/* Close it, and hear no more of it: a worker just forked may still hold a copy, which alone would keep it
+ * in the epoll. */
+void spawner_unwatch(struct spawner *s, int *fd);
 
 /* client_side.c: what goes to the client, and what comes from it */
 void client_accept(struct spawner *s);
