@@ -22,7 +22,7 @@
 #include "base/units.h"
 #include "spawner/spawner.h"
 
-enum { LOCK_LIMIT_S = 10, EXIT_USAGE = 2, BACKLOG = 8 };
+enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
 
 struct arguments {
 	const char *runtime, *state, *socket, *config;

@@ -47,7 +47,7 @@ struct box {
 	struct meta meta;
 	int pidfd, lock;
 	bool killed, silent; /* silent: nobody knows of it, its end is no event */
-	bool ours; /* made by a worker of this spawner: its status will come to us */
+	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
 	bool frozen;
