@@ -112,8 +112,12 @@ static int check_new(struct spawner *s, const char *id, struct err *e)
 	if (box_find(s, id) || end_find(s, id) || creation_pending(s, id, false))
 		return err_set(e, EEXIST, "%s", id);
 	if (s->queue_count == QUEUE_MAX) {
-		e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
 		err_set(e, EAGAIN, "%d sandboxes wait to be made", QUEUE_MAX);
+		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
+	}
+	if (s->box_count + s->queue_count + WORKERS_MAX >= s->box_max) {
+		err_set(e, EMFILE, "%zu sandboxes: the limit of open files allows no more",
+			s->box_count);
 		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
 	}
 	return 0;

@@ -202,15 +202,16 @@ static int open_loop(struct spawner *s, struct err *e)
 	return 0;
 }
 
-/* Two descriptors per sandbox. */
-static void raise_limits(void)
+/* Two descriptors per sandbox: there are never more than can be had. */
+static void raise_limits(struct spawner *s)
 {
-	struct rlimit l;
+	struct rlimit l = {.rlim_cur = 1024};
 
 	if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
 		l.rlim_cur = l.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &l);
 	}
+	s->box_max = l.rlim_cur > DESCRIPTORS_OWN ? (l.rlim_cur - DESCRIPTORS_OWN) / 2 : 1;
 }
 
 static int begin(struct spawner *s, const struct arguments *a, struct err *e)
@@ -231,7 +232,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 		return -1;
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
-	raise_limits();
+	raise_limits(s);
 	if (boxes_adopt(s, e) < 0 || open_listener(s, a, e) < 0)
 		return -1;
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)

@@ -15,6 +15,7 @@ enum {
 	WORKERS_MAX = 8,
 	QUEUE_MAX = 256,
 	ENDS_MAX = 16384,
+	DESCRIPTORS_OWN = 512, /* for all but sandboxes: messages, workers, cgroups */
 	BOX_BUCKETS = 4096,
 	CREATE_DEADLINE_MS = 30000,
 	FREEZE_DEADLINE_MS = 10000,
@@ -100,7 +101,7 @@ struct spawner {
 	struct outgoing *out, **out_end;
 	/* sandboxes */
 	struct box *buckets[BOX_BUCKETS], *busy;
-	size_t box_count;
+	size_t box_count, box_max; /* as many as there are descriptors for */
 	struct end *ends, **ends_end;
 	size_t end_count;
 	struct worker workers[WORKERS_MAX];

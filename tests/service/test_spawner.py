@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import cloche
+import conversation
 import spawner
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -189,11 +190,15 @@ def test_an_init_that_dies_is_an_end(server):
     os.kill(box.pid, 9)
     end = c.ended(box.id)
     assert (end.known, end.signaled, end.status, end.killed) == (1, 1, 9, 0)
-    # once, and again at every HELLO until it is released
+    # once, and again at every HELLO until it is released, also by a spawner that comes later
     assert c.ask("STATS", box.id).type == "REFUSED"
-    for _ in range(2):
+    for restart in (False, False, True):
+        if restart:
+            server.restart()
         c = server.client()
-        assert c.ended(box.id).status == 9
+        again = c.ended(box.id)
+        assert (again.known, again.signaled, again.status, again.killed) == (1, 1, 9, 0)
+        assert again.counters.cpu_us == end.counters.cpu_us
     assert c.ask("RELEASE", box.id).type == "DONE"
     c = server.client()
     assert c.list() == [] and not [m for m in c.waiting if m.type == "ENDED"]
@@ -235,10 +240,47 @@ def test_killed_while_it_is_made(server):
         a = c.answer(n)
         if a.type == "CREATED":
             assert c.ended(i).killed == 1
+            c.ask("RELEASE", i)
         else:
             assert a.code_name == "SANDBOX_KILLED"
     assert c.list() == []
     nothing_left(server)
+
+
+def test_a_worker_that_is_killed(server):
+    c = server.client()
+    sent = [c.start(disk_bytes=16 * MB) for _ in range(40)]
+    hit = 0
+    for _ in range(60):  # its own children that are no inits are workers
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        for pid in children:
+            try:
+                if Path(f"/proc/{pid}/comm").read_text() == "cloche-spawner\n":
+                    os.kill(int(pid), 9)
+                    hit += 1
+                    break
+            except OSError:
+                pass
+        time.sleep(0.002)
+    answers = [c.answer(n) for n in sent]
+    assert hit and any(a.type == "REFUSED" and a.errnum == errno.ETIMEDOUT for a in answers)
+    assert {r.created.id for r in c.list()} == {a.id for a in answers if a.type == "CREATED"}
+    for a in answers:
+        if a.type == "CREATED":
+            c.end(a.id)
+    nothing_left(server)
+
+
+def test_its_init_serves(server):
+    c = server.client()
+    box = c.create(pids_limit=20)
+    with conversation.Conversation(server.ctl(box.id)) as talk:
+        talk.say("PS")
+        assert talk.hear("DONE")
+    server.restart()  # its maker is gone for good
+    with conversation.Conversation(server.ctl(box.id)) as talk:
+        talk.say("SPACE")
+        assert talk.hear("ROOM", "DONE")
 
 
 def test_an_id_is_new_once(server):
@@ -272,6 +314,7 @@ def test_adopted_alive(server):
     os.kill(boxes[1].pid, 9)
     end = c.ended(boxes[1].id)
     assert (end.known, end.killed) == (0, 0)
+    c.ask("RELEASE", boxes[1].id)
     server.kill()
     os.kill(boxes[2].pid, 9)
     until(lambda: not spawner.host_start(boxes[2].pid))
@@ -279,6 +322,7 @@ def test_adopted_alive(server):
     c = server.client()
     end = c.ended(boxes[2].id)
     assert end.known == 0 and end.counters.cpu_us < 1 << 40
+    c.ask("RELEASE", boxes[2].id)
     nothing_left(server)
 
 
