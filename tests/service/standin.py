@@ -90,12 +90,15 @@ class Standin:
         self.listener.bind(("127.0.0.1", 0) if tcp else os.path.join(self.folder, "s"))
         self.listener.listen(16)
         self.name = f"127.0.0.1:{self.listener.getsockname()[1]}" if tcp else os.path.join(self.folder, "s")
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, before its descriptor's number means something else
+        self.thread.join()
         self.listener.close()
         shutil.rmtree(self.folder)
 
