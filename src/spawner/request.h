@@ -6,8 +6,9 @@
  * The spawner treats each message as hostile: an unknown type, another size than the row's, a string
  * without its NUL, a value outside its range or beyond the operator's policy is refused (REFUSED with
  * a code and a sentence), never corrected. A client is accepted only with the service's uid or 0 as
- * peer credentials. Descriptors come only with CREATE: one O_PATH per volume without a host path, in
- * order. Both sides come from one build; `version` in HELLO says so.
+ * peer credentials. Descriptors come only with CREATE: one (O_PATH will do) per volume without a host
+ * path, in order. Strings have nothing but zero bytes behind their NUL, and what is not used of a list
+ * is zero. Both sides come from one build; `version` in HELLO says so.
  */
 #ifndef SPAWNER_REQUEST_H
 #define SPAWNER_REQUEST_H
@@ -51,6 +52,7 @@ struct spawner_create {
 	uint64_t cpus_millis, pids_limit;
 	uint64_t disk_bytes; /* /workspace on a disk of this size; 0: a tmpfs */
 	uint32_t uid, gid;   /* inside */
+	/* In addition to the defaults' places, or in their stead, as --tmpfs does. */
 	uint32_t tmpfs_count, volume_count;
 	struct spawner_tmpfs {
 		char path[SPEC_PATH_SIZE];
@@ -61,7 +63,14 @@ struct spawner_create {
 		char box[SPEC_PATH_SIZE];
 		char host
 			[1024]; /* "": a descriptor comes along; else below an operator's volume root */
+<<<<<<< HEAD
 		uint32_t writable, zero;
+=======
+		uint32_t writable;
+		/* With a descriptor: the user who gave it, from its peer credentials. What it refers to must
+		 * be that user's, and never root's: an open path alone is no right to read. */
+		uint32_t owner;
+>>>>>>> 1f23069ae02dea8824f007f75e164151d43d8ec2
 	} volumes[SPEC_MAX_VOLUMES];
 };
 
@@ -105,14 +114,17 @@ struct spawner_stats {
 	struct spawner_counters counters;
 };
 
-/* DONE: the answer to PAUSE, RESUME, RELEASE, and to KILL when the kill was sent (its end is an event). */
+/* DONE: the answer to HELLO, PAUSE, RESUME, RELEASE, and to KILL when the kill was sent (its end is an
+ * event; a sandbox still being made is killed as soon as it can be). */
 struct spawner_done {
 	struct spawner_header header;
 };
 
 struct spawner_refused {
 	struct spawner_header header;
-	uint32_t code; /* enum code; CODE_NONE: the request itself was wrong */
+	/* enum code; CODE_NONE: the request itself was wrong (errnum EPERM: forbidden by policy, EEXIST and
+	 * ESRCH: there is, or is not, such a sandbox, EAGAIN: ask again). */
+	uint32_t code;
 	uint32_t errnum;
 	char stage[16];
 	char text[768];

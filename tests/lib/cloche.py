@@ -193,6 +193,8 @@ CAPABILITIES = {
     "strace": ("traces system calls", lambda: _have("strace")),
     "idmap": ("needs newuidmap", lambda: _have("newuidmap")),
     "musl": ("builds small static programs", lambda: _have("musl-gcc")),
+    "pypi": ("uses packages from PyPI", lambda: __import__("pydeps").make()[0] is not None),
+    "service": ("starts a service", lambda: os.geteuid() == 0 and run(["serve", "--help"], json=False).returncode == 0),
     "docker": ("talks to a Docker engine", lambda: _have("docker") and
                subprocess.run(["docker", "info"], capture_output=True).returncode == 0),
 }
