@@ -43,8 +43,12 @@ def test_every_option_is_what_the_sandbox_then_is(boxes):
     assert (uid, gid, name, env, pwd, block * blocks) == ("1234", "1235", "bell", "value /data", "/tmp", 1 << 20)
 
 
-def test_a_sandbox_that_never_ends_by_itself(boxes):
-    assert boxes(timeout="never").object()["expires_at"] is None
+def test_no_life_longer_than_the_service_allows(client, box):
+    """max_timeout is seven days unless the operator says otherwise."""
+    for life in ("never", "169h", 700000):
+        client.problem(403, "FORBIDDEN", "POST", "/v1/sandboxes", json={"timeout": life})
+        box.problem(403, "FORBIDDEN", "POST", "/renew", json={"timeout": life})
+    assert stamp(box.renew(timeout="168h")["expires_at"]) > time.time() + 600000
 
 
 def test_numbers_and_the_words_of_the_command_line_are_one(boxes):
@@ -163,9 +167,10 @@ def test_renew_counts_from_now(boxes):
     box = boxes(timeout=60)
     o = box.renew(timeout=600)
     assert 598 < stamp(o["expires_at"]) - time.time() < 602
-    assert box.renew(timeout="never")["expires_at"] is None
+    expires = o["expires_at"]
     o = box.renew(idle_timeout=120)
-    assert (o["idle_timeout"], o["expires_at"]) == (120, None)
+    assert (o["idle_timeout"], o["expires_at"]) == (120, expires)
+    assert box.renew(idle_timeout="never")["idle_timeout"] is None
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"timeout": 0})
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"memory": "1g"})
 
