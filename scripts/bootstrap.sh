@@ -5,9 +5,9 @@
 set -euo pipefail
 
 # A word is a Debian package; "command=package" is satisfied by the command, wherever it came from.
-build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev scdoc
-	python3'
-test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
+build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev libsqlite3-dev scdoc
+	libuv1-dev libssl-dev python3'
+test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
 	java=default-jre-headless python3-numpy python3-venv python3-pip python3-jsonschema perl sqlite3 shellcheck
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase'
@@ -41,7 +41,11 @@ for word in $want; do
 	fi
 	missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+# Not installed but unpacked; needs the lists of packages, so after an update when there are none.
+llhttp() { "$(dirname "$0")/llhttp.sh" fetch; }
+if [ -z "$missing" ] && llhttp 2>/dev/null; then
+	exit 0
+fi
 
 as_root=
 if [ "$(id -u)" -ne 0 ]; then
@@ -56,7 +60,7 @@ apt() { # the timeout: another apt-get may be at work
 	$as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -qq -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
 }
 
-echo "bootstrap: installing$missing"
+echo "bootstrap: installing${missing:- the sources of llhttp}"
 apt update || echo "bootstrap: the package lists could not be renewed; trying with those that are here" >&2
 install=
 for package in $missing; do
@@ -66,10 +70,11 @@ for package in $missing; do
 		install="$install $package"
 	fi
 done
-[ -n "$install" ] || exit 0
+[ -n "$install" ] || { llhttp; exit; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! apt install -y --no-install-recommends $install >"$log" 2>&1; then
 	cat "$log" >&2
 	exit 1
 fi
+llhttp

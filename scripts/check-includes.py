@@ -31,7 +31,8 @@ ALLOWED = {
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
     "lib": RUNTIMES,
-    "cli": SERVICES,
+    "client": BELOW_RUNTIME,  # the command line's side of the service's API
+    "cli": SERVICES | {"client"},
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)

@@ -28,7 +28,7 @@ static int check_depth(const char *text, size_t size, struct err *e)
 	return 0;
 }
 
-json_t *json_read(const char *text, size_t size, struct err *e)
+static json_t *read_strictly(const char *text, size_t size, size_t flags, struct err *e)
 {
 	json_error_t problem;
 	json_t *j;
@@ -39,9 +39,19 @@ json_t *json_read(const char *text, size_t size, struct err *e)
 	}
 	if (check_depth(text, size, e) < 0)
 		return NULL;
-	j = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
+	j = json_loadb(text, size, JSON_REJECT_DUPLICATES | flags, &problem);
 	if (!j)
 		err_set(e, 0, "JSON line %d column %d: %s", problem.line, problem.column,
 			problem.text);
 	return j;
+}
+
+json_t *json_read(const char *text, size_t size, struct err *e)
+{
+	return read_strictly(text, size, 0, e);
+}
+
+json_t *json_read_output(const char *text, size_t size, struct err *e)
+{
+	return read_strictly(text, size, JSON_ALLOW_NUL, e);
 }

@@ -25,4 +25,7 @@ static inline void json_unref(json_t **j)
 /* Parse text (not NUL-terminated). A new reference, or NULL with e. */
 json_t *json_read(const char *text, size_t size, struct err *e) must_check;
 
+/* The same, where strings may hold NUL characters: a program's output does. */
+json_t *json_read_output(const char *text, size_t size, struct err *e) must_check;
+
 #endif

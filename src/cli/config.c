@@ -71,14 +71,18 @@ static void show(const struct spec *s, const struct settings *t, json_t *object)
 
 int verb_config(const struct verb *verb, int argc, char **argv)
 {
-	bool json = argc == 3 && strcmp(argv[2], "--json") == 0;
+	bool json = false;
+	struct args a = {.verb = verb, .values = &json};
 	struct settings t = {0};
 	struct places places;
 	struct spec s = {0};
 	struct err e = {0};
-	int status = 0;
+	int status = args_ready(&a, argc, argv, 1, 1);
 
-	if (argc < 2 || strcmp(argv[1], "show") != 0 || (argc > 2 && !json)) {
+	if (status >= 0)
+		return status;
+	status = 0;
+	if (strcmp(a.operands[0], "show") != 0) {
 		err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
 		return fail(EXIT_USAGE, &e);
 	}

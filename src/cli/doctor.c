@@ -268,15 +268,14 @@ static int examine(struct patient *p, bool json)
 
 int verb_doctor(const struct verb *verb, int argc, char **argv)
 {
-	bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
+	bool json = false;
+	struct args a = {.verb = verb, .values = &json};
 	struct patient p = {0};
 	struct err e = {0};
-	int status;
+	int status = args_ready(&a, argc, argv, 0, 0);
 
-	if (argc > 1 && !json) {
-		err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
-		return fail(EXIT_USAGE, &e);
-	}
+	if (status >= 0)
+		return status;
 	if (places_find(&p.places, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	scope_enter(&p.places, argc + 1, argv - 1);

@@ -55,23 +55,35 @@ static void print_option(FILE *out, char letter, const char *name, const char *p
 	fputc('\n', out);
 }
 
+/* A command in a kept sandbox has the service's default for its time, not a run's. */
+static const char *default_for(const struct verb *verb, const struct option *o)
+{
+	if (verb->run == verb_exec && strcmp(o->name, "timeout") == 0)
+		return "30s; with -i or -t: none";
+	return o->default_text;
+}
+
 void print_verb_help(FILE *out, const struct verb *verb)
 {
 	fprintf(out, "usage: cloche %s %s\n\n%s\n", verb->name, verb->synopsis, verb->help);
-	if (!verb->takes_options)
+	if (verb->more)
+		fprintf(out, "\n%s", verb->more);
+	if (!verb->options)
 		return;
 	fprintf(out, "\noptions:\n");
-	for (size_t i = 0; i < cli_option_count; i++)
-		if (*cli_options[i].name || verb->run == verb_language)
-			print_option(out, cli_options[i].letter, cli_options[i].name,
-				     cli_options[i].placeholder, NULL, cli_options[i].help);
+	for (const struct cli_option *o = verb->options; o->name; o++)
+		print_option(out, o->letter, o->name, o->placeholder, NULL, o->help);
+	print_option(out, 0, "help", NULL, NULL, "print this");
 	for (size_t i = 0; i < option_count; i++)
-		if (!options[i].docker)
+		if (!options[i].docker && verb_takes(verb, &options[i]))
 			print_option(out, options[i].letter, options[i].name,
-				     options[i].placeholder, options[i].default_text,
+				     options[i].placeholder, default_for(verb, &options[i]),
 				     options[i].help);
-	fprintf(out, "\nDocker's --rm -i --network none --read-only --cap-drop ALL --security-opt "
-		     "no-new-privileges --name\nare accepted: every sandbox is made so.\n");
+	if (verb->sandbox_options == sandbox_options_all)
+		fprintf(out,
+			"\nDocker's --rm -i --network none --read-only --cap-drop ALL "
+			"--security-opt no-new-privileges --name\nare accepted: every sandbox is "
+			"made so.\n");
 }
 
 int verb_help(const struct verb *verb, int argc, char **argv)
@@ -79,7 +91,7 @@ int verb_help(const struct verb *verb, int argc, char **argv)
 	struct err e = {0};
 
 	(void)verb;
-	if (argc < 2) {
+	if (argc < 2 || strcmp(argv[1], "--help") == 0) {
 		print_usage(stdout);
 		return 0;
 	}
@@ -134,6 +146,30 @@ static void man_option(char letter, const char *name, const char *placeholder,
 	printf("\n\n");
 }
 
+/* The section of one verb's options; heading NULL: by its name. -c is explained where it belongs. */
+static void print_man_verb(const struct verb *verb, const char *heading)
+{
+	const struct cli_option *o = heading ? language_options : verb->options;
+
+	if (heading)
+		printf("# %s\n\n", heading);
+	else
+		printf("# OPTIONS OF ");
+	for (const char *p = heading ? "" : verb->name; *p; p++)
+		putchar(*p - 'a' + 'A');
+	printf("%s", heading ? "" : "\n\n");
+	for (; o->name; o++)
+		man_option(o->letter, o->name, o->placeholder, NULL, o->help);
+	for (size_t i = 0; i < option_count; i++)
+		if (!options[i].docker && verb_takes(verb, &options[i]))
+			man_option(options[i].letter, options[i].name, options[i].placeholder,
+				   default_for(verb, &options[i]), options[i].help);
+	if (verb->more) {
+		scdoc_text(verb->more);
+		putchar('\n');
+	}
+}
+
 static void print_man(void)
 {
 	printf("cloche(1)\n\n# NAME\n\ncloche - run code nobody has read, in a sandbox that is new, strict and "
@@ -150,14 +186,10 @@ static void print_man(void)
 	for (size_t i = 0; i < verb_count; i++)
 		if (verbs[i].run != verb_reference)
 			printf("*%s*\n\t%s\n\n", verbs[i].name, verbs[i].help);
-	printf("# OPTIONS\n\n");
-	for (size_t i = 0; i < cli_option_count; i++)
-		man_option(cli_options[i].letter, cli_options[i].name, cli_options[i].placeholder,
-			   NULL, cli_options[i].help);
-	for (size_t i = 0; i < option_count; i++)
-		if (!options[i].docker)
-			man_option(options[i].letter, options[i].name, options[i].placeholder,
-				   options[i].default_text, options[i].help);
+	print_man_verb(&verbs[0], "OPTIONS OF RUN, PYTHON, BASH AND NODE");
+	for (size_t i = 1; i < verb_count; i++)
+		if (verbs[i].options && verbs[i].run != verb_language)
+			print_man_verb(&verbs[i], NULL);
 }
 
 static void print_man_ends(void)
@@ -179,9 +211,28 @@ static void print_man_ends(void)
 	       "# FILES\n\n_/etc/cloche/cloche.yaml_, _$XDG\\_CONFIG\\_HOME/cloche/cloche.yaml_\n\tConfiguration: "
 	       "*defaults:* (any option with a default), *policy:* (maxima nobody can exceed, and "
 	       "*volume\\_roots:*; system file only), *uid\\_range:* (BASE:COUNT, system file only)\n\n"
-	       "# ENVIRONMENT\n\n*CLOCHE\\_NAME*\n\tas the option *--name*, for every option with a default\n\n"
+	       "# ENVIRONMENT\n\n*CLOCHE\\_SOCKET*\n\tthe service to use: a path, HOST:PORT or http://HOST:PORT\n\n"
+	       "*CLOCHE\\_API\\_KEY*\n\tthe key for HOST:PORT. It goes as it is, so only over a network that is "
+	       "trusted: there is no TLS here, use an ssh tunnel or curl\n\n*CLOCHE\\_NAME*\n\tas the option *--name*, for every option with a default\n\n"
 	       "# EXAMPLES\n\n*cloche python -c* 'print(sum(range(10)))'\n\n"
 	       "*cloche run --in* data.csv *--out* results *--* python3 -c 'print(1)'\n");
+}
+
+static void print_verb_completion(const struct verb *verb)
+{
+	printf("\t%s)\n\t\tcase $cur in\n\t\t-*) COMPREPLY=($(compgen -W \"", verb->name);
+	for (const struct cli_option *o = verb->options; o && o->name; o++)
+		if (*o->name)
+			printf("--%s ", o->name);
+	for (size_t i = 0; i < option_count; i++)
+		if (!options[i].docker && verb_takes(verb, &options[i]))
+			printf("--%s ", options[i].name);
+	printf("--help\" -- \"$cur\")) ;;\n");
+	if (verb->words)
+		printf("\t\t*) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) ;;\n", verb->words);
+	else
+		printf("\t\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n");
+	printf("\t\tesac ;;\n");
 }
 
 static void print_bash_completion(void)
@@ -194,19 +245,9 @@ static void print_bash_completion(void)
 			printf("%s ", verbs[i].name);
 	printf("\" -- \"$cur\"))\n\t\treturn\n\tfi\n\tcase ${COMP_WORDS[1]} in\n");
 	for (size_t i = 0; i < verb_count; i++)
-		if (verbs[i].takes_options)
-			printf("%s%s", i ? "|" : "\t", verbs[i].name);
-	printf(")\n\t\tcase $cur in\n\t\t-*) COMPREPLY=($(compgen -W \"");
-	for (size_t i = 0; i < cli_option_count; i++)
-		if (*cli_options[i].name)
-			printf("--%s ", cli_options[i].name);
-	for (size_t i = 0; i < option_count; i++)
-		if (!options[i].docker)
-			printf("--%s ", options[i].name);
-	printf("\" -- \"$cur\")) ;;\n\t\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\t\tesac ;;\n"
-	       "\tdoctor) COMPREPLY=($(compgen -W --json -- \"$cur\")) ;;\n"
-	       "\tconfig) COMPREPLY=($(compgen -W \"show --json\" -- \"$cur\")) ;;\n\tesac\n}\n"
-	       "complete -F _cloche cloche\n");
+		if (verbs[i].run != verb_reference)
+			print_verb_completion(&verbs[i]);
+	printf("\tesac\n}\ncomplete -F _cloche cloche\n");
 }
 
 int verb_reference(const struct verb *verb, int argc, char **argv)

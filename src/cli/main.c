@@ -7,24 +7,66 @@
 
 #include "cli/cli.h"
 
+/* Which rows of the sandbox's option table the service takes where. */
+static const char *const create_rows[] = {"image",     "runtime", "profile", "memory",  "memory-swap",
+					  "cpus",      "network", "user",    "env",     "env-file",
+					  "workdir",   "tmpfs",   "volume",  "hostname", "pids-limit",
+					  NULL};
+static const char *const exec_rows[] = {"env", "env-file", "workdir", "timeout", "max-output", NULL};
+
+#define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
+#define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
+
+/* clang-format off */
 const struct verb verbs[] = {
 	{"run", "[OPTION...] [--] COMMAND [ARG...]", "run a command in a new sandbox", verb_run,
-	 true},
-	{"python", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run Python code in a new sandbox",
-	 verb_language, true},
-	{"bash", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run a bash script in a new sandbox",
-	 verb_language, true},
-	{"node", "[OPTION...] [-c CODE | FILE | -] [ARG...]", "run JavaScript in a new sandbox",
-	 verb_language, true},
+	 language_options + 1, sandbox_options_all},
+	{"python", CODE, "run Python code in a new sandbox", verb_language,
+	 language_options, sandbox_options_all},
+	{"bash", CODE, "run a bash script in a new sandbox", verb_language,
+	 language_options, sandbox_options_all},
+	{"node", CODE, "run JavaScript in a new sandbox", verb_language,
+	 language_options, sandbox_options_all},
+	{"create", "[OPTION...]", "make a sandbox that is kept, and print its id", verb_create,
+	 create_options, create_rows, EVERYWHERE},
+	{"ls", "[--all] [--state STATE] [--label K=V]... [--json]", "list sandboxes", verb_ls,
+	 ls_options, EVERYWHERE},
+	{"exec", "SANDBOX [OPTION...] [--] COMMAND [ARG...]", "run a command in a kept sandbox", verb_exec,
+	 exec_options, exec_rows, .operands_before = 1,
+	 .more = "With --language: cloche exec SANDBOX --language python [-c CODE | FILE | -] [ARG...]\n"
+		 "Without -i the command has no stdin. With -t what it writes reaches your terminal as it is.\n"},
+	{"ps", "SANDBOX [--started] [--json]", "list the processes in a sandbox", verb_ps,
+	 ps_options, EVERYWHERE},
+	{"logs", "SANDBOX [PROCESS] | PROCESS [-f]", "print what background processes wrote", verb_logs,
+	 logs_options, EVERYWHERE},
+	{"cp", "SANDBOX:PATH DST | SRC SANDBOX:PATH", "copy files and folders out of or into a sandbox", verb_cp,
+	 cp_options, EVERYWHERE,
+	 .more = "\"-\" is stdin or stdout: a file's bytes, or a folder as a tar. A relative PATH lies below\n"
+		 "/workspace; SRC/. is what is in the folder, without the folder. A local name with a colon\n"
+		 "is written ./NAME. Exit status 1: copied, but something was left out.\n"},
+	{"kill", "SANDBOX...", "end sandboxes", verb_kill, json_options, EVERYWHERE},
+	{"pause", "SANDBOX...", "freeze sandboxes; their memory stays", verb_pause, json_options, EVERYWHERE},
+	{"resume", "SANDBOX...", "let paused sandboxes go on", verb_resume, json_options, EVERYWHERE},
+	{"renew", "SANDBOX... [--timeout LIFE] [--idle-timeout TIME]", "let sandboxes live longer, from now on",
+	 verb_renew, renew_options, EVERYWHERE},
+	{"events", "[-f] [--since SEQ] [--sandbox SANDBOX] [--json]", "print what happened to sandboxes", verb_events,
+	 events_options, EVERYWHERE},
+	{"audit", "[verify] [--after SEQ] [--limit N] [--json]", "print who did what, or check the chain of records",
+	 verb_audit, audit_options, EVERYWHERE, .words = "verify"},
+	{"top", "[--once] [--json]", "watch what sandboxes use", verb_top, top_options, EVERYWHERE},
+	{"key", "create NAME [--quota K=V]... | ls | revoke ID", "make, list and revoke API keys", verb_key,
+	 key_options, EVERYWHERE, .words = "create ls revoke"},
+	{"serve", "[OPTION...]", "be the service, in the foreground", verb_serve, serve_options},
 	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest",
-	 verb_doctor, false},
+	 verb_doctor, json_options, EVERYWHERE},
 	{"config", "show [--json]", "print every setting and where its value comes from",
-	 verb_config, false},
-	{"help", "[VERB]", "explain cloche or one verb", verb_help, false},
-	{"version", "", "print the version", verb_version, false},
+	 verb_config, json_options, EVERYWHERE, .words = "show"},
+	{"help", "[VERB]", "explain cloche or one verb", verb_help},
+	{"version", "", "print the version", verb_version},
 	{"reference", "man|bash", "print the manual page or the completion, from the tables",
-	 verb_reference, false},
+	 verb_reference},
 };
+/* clang-format on */
 const size_t verb_count = ARRAY_SIZE(verbs);
 
 /* A program may be started with 0, 1 or 2 closed; what it opens next must not land there. */

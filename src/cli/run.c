@@ -20,168 +20,28 @@ struct request {
 	struct places places;
 	struct spec spec;
 	struct settings settings;
-	bool json, quiet, raw;
-	bool help;
+	bool json, quiet, raw, direct;
 	const char *code; /* -c */
 	enum language language;
 };
 
-enum { CLI_JSON, CLI_QUIET, CLI_RAW, CLI_DIRECT, CLI_CODE, CLI_HELP, CLI_COUNT };
-const struct cli_option cli_options[] = {
-	[CLI_JSON] = {"json", 0, NULL, "print the result as one JSON object instead of the output"},
-	[CLI_QUIET] = {"quiet", 'q', NULL, "no remarks of cloche's own on stderr"},
-	[CLI_RAW] = {"raw", 0, NULL, "pass control characters to a terminal as they are"},
-	[CLI_DIRECT] = {"direct", 0, NULL, "do it in this process, whether or not a service runs"},
-	[CLI_CODE] = {"", 'c', "CODE", "the code itself (python, bash, node)"},
-	[CLI_HELP] = {"help", 0, NULL, "print this"},
-};
-const size_t cli_option_count = CLI_COUNT;
-
-static int apply_cli_option(struct request *q, size_t which, const char *value)
-{
-	switch (which) {
-	case CLI_JSON:
-		q->json = true;
-		break;
-	case CLI_QUIET:
-		q->quiet = true;
-		break;
-	case CLI_RAW:
-		q->raw = true;
-		break;
-	case CLI_CODE:
-		q->code = value;
-		break;
-	case CLI_HELP:
-		q->help = true;
-		break;
-	default: /* CLI_DIRECT: there is no service yet to be passed by */
-		break;
-	}
-	return 0;
-}
-
-/* What an argument names: a row of one of the two tables. */
-struct match {
-	const struct option *option;
-	size_t cli; /* CLI_COUNT: none */
-	bool takes_value;
+#define FIELD(name) offsetof(struct request, name)
+const struct cli_option language_options[] = {
+	{"", 'c', "CODE", "the code itself", FIELD(code), .last = true},
+	{"json", 0, NULL, "print the result as one JSON object instead of the output", FIELD(json)},
+	{"quiet", 'q', NULL, "no remarks of cloche's own on stderr", FIELD(quiet)},
+	{"raw", 0, NULL, "pass control characters to a terminal as they are", FIELD(raw)},
+	{"direct", 0, NULL, "do it in this process, whether or not a service runs", FIELD(direct)},
+	{NULL},
 };
 
-static bool match_cli(const struct request *q, const char *name, size_t n, char letter,
-		      struct match *m)
+static int set_option(void *values, const struct option *o, const char *value, struct err *e)
 {
-	for (size_t i = 0; i < CLI_COUNT; i++) {
-		const struct cli_option *c = &cli_options[i];
+	struct request *q = values;
 
-		if (i == CLI_CODE && q->language == LANGUAGE_NONE)
-			continue;
-		if (name ? *c->name && strlen(c->name) == n && memcmp(c->name, name, n) == 0
-			 : c->letter && c->letter == letter) {
-			*m = (struct match){NULL, i, c->placeholder != NULL};
-			return true;
-		}
-	}
-	return false;
-}
-
-static int match_long(const struct request *q, const char *name, size_t n, struct match *m,
-		      struct err *e)
-{
-	char text[64];
-
-	if (match_cli(q, name, n, 0, m))
-		return 0;
-	if (n < sizeof text) {
-		memcpy(text, name, n);
-		text[n] = '\0';
-		m->option = strchr(text, '_') ? NULL : option_find(text);
-		if (m->option) {
-			m->cli = CLI_COUNT;
-			m->takes_value = m->option->kind != OPTION_FLAG;
-			return 0;
-		}
-	}
-	return err_set(e, 0, "unknown option --%.*s (try `cloche run --help`)",
-		       n > 60 ? 60 : (int)n, name);
-}
-
-static int match_short(const struct request *q, char letter, struct match *m, struct err *e)
-{
-	if (match_cli(q, NULL, 0, letter, m))
-		return 0;
-	m->option = option_find_letter(letter);
-	if (!m->option)
-		return err_set(e, 0, "unknown option -%c (try `cloche run --help`)",
-			       letter >= ' ' && letter < 0x7f ? letter : '?');
-	m->cli = CLI_COUNT;
-	m->takes_value = m->option->kind != OPTION_FLAG;
-	return 0;
-}
-
-static int apply(struct request *q, const struct match *m, const char *value, struct err *e)
-{
-	if (!m->option)
-		return apply_cli_option(q, m->cli, value);
-	if (spec_set(&q->spec, m->option, value ? value : "true", e) < 0)
+	if (spec_set(&q->spec, o, value, e) < 0)
 		return -1;
-	q->settings.origins[m->option - options] = ORIGIN_FLAG;
-	return 0;
-}
-
-/* One option at argv[*i]; moves *i to its last argument. */
-static int parse_option(struct request *q, int argc, char **argv, int *i, struct err *e)
-{
-	const char *arg = argv[*i], *value = NULL;
-	bool is_long = arg[1] == '-', attached;
-	const char *name = arg + (is_long ? 2 : 1);
-	struct match m = {0};
-	size_t n = is_long ? strcspn(name, "=") : 1;
-
-	if ((is_long ? match_long(q, name, n, &m, e) : match_short(q, *name, &m, e)) < 0)
-		return -1;
-	attached = name[n] != '\0';
-	if (attached)
-		value = name + n + (name[n] == '=' ? 1 : 0);
-	/* --read-only=true: a flag of the option table knows what it may be set to. */
-	if (!m.takes_value && attached && !(is_long && m.option)) {
-		if (!is_long && name[n] != '=') { /* -it: flags in a row */
-			if (apply(q, &m, NULL, e) < 0)
-				return -1;
-			argv[*i] = argv[*i] + 1;
-			argv[*i][0] = '-';
-			return parse_option(q, argc, argv, i, e);
-		}
-		return err_set(e, 0, "option %.*s takes no value", (int)n + (is_long ? 2 : 1), arg);
-	}
-	if (m.takes_value && !attached) {
-		if (*i + 1 >= argc)
-			return err_set(e, 0, "option %.60s needs a value", arg);
-		value = argv[++*i];
-	}
-	return apply(q, &m, value, e);
-}
-
-/* Options end at "--", at the first operand, and after -c CODE, whose arguments follow. */
-static int parse_options(struct request *q, int argc, char **argv, int *ret_first, struct err *e)
-{
-	int i = 1;
-
-	for (; i < argc; i++) {
-		if (strcmp(argv[i], "--") == 0) {
-			i++;
-			break;
-		}
-		if (argv[i][0] != '-' || argv[i][1] == '\0')
-			break;
-		if (parse_option(q, argc, argv, &i, e) < 0)
-			return -1;
-		if (q->code) {
-			i++;
-			break;
-		}
-	}
-	*ret_first = i;
+	q->settings.origins[o - options] = ORIGIN_FLAG;
 	return 0;
 }
 
@@ -206,41 +66,38 @@ static int use_script(struct request *q, const char *file, struct err *e)
 	return spec_language(&q->spec, q->language, CODE_FILE, path, e);
 }
 
-static int add_code(struct request *q, int argc, char **argv, int first, struct err *e)
+static int add_code(struct request *q, const struct args *a, struct err *e)
 {
+	size_t first = 0;
 	int r;
 
 	if (q->code) {
 		r = spec_language(&q->spec, q->language, CODE_STRING, q->code, e);
-	} else if (first < argc && strcmp(argv[first], "-") != 0) {
-		r = use_script(q, argv[first], e);
+	} else if (a->count > 0 && strcmp(a->operands[0], "-") != 0) {
+		r = use_script(q, a->operands[0], e);
 		first++;
-	} else if (first < argc || !isatty(0)) {
+	} else if (a->count > 0 || !isatty(0)) {
 		r = spec_language(&q->spec, q->language, CODE_STDIN, NULL, e);
 		first++;
 	} else {
 		return err_set(e, 0, "no code: give -c CODE, a FILE, or pipe it in");
 	}
-	for (; r == 0 && first < argc; first++)
-		r = spec_add_argument(&q->spec, argv[first], e);
+	for (; r == 0 && first < a->count; first++)
+		r = spec_add_argument(&q->spec, a->operands[first], e);
 	return r;
 }
 
-static int parse(struct request *q, const struct verb *verb, int argc, char **argv, struct err *e)
+static int complete(struct request *q, const struct args *a, struct err *e)
 {
-	int first;
-
-	if (parse_options(q, argc, argv, &first, e) < 0 || q->help)
-		return q->help ? 0 : -1;
 	if (q->language != LANGUAGE_NONE) {
-		if (add_code(q, argc, argv, first, e) < 0)
+		if (add_code(q, a, e) < 0)
 			return -1;
 	} else {
-		if (first >= argc)
-			return err_set(e, 0, "no command: cloche %s %s", verb->name,
-				       verb->synopsis);
-		for (int i = first; i < argc; i++)
-			if (spec_add_argument(&q->spec, argv[i], e) < 0)
+		if (a->count == 0)
+			return err_set(e, 0, "no command: cloche %s %s", a->verb->name,
+				       a->verb->synopsis);
+		for (size_t i = 0; i < a->count; i++)
+			if (spec_add_argument(&q->spec, a->operands[i], e) < 0)
 				return -1;
 	}
 	if (settings_apply_policy(&q->settings, &q->spec, e) < 0)
@@ -371,7 +228,9 @@ static int execute(struct request *q, struct err *e)
 
 static int run_request(struct request *q, const struct verb *verb, int argc, char **argv)
 {
+	struct args a = {.verb = verb, .values = q, .set = set_option};
 	struct err e = {0};
+	int status;
 
 	if (places_find(&q->places, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
@@ -379,12 +238,11 @@ static int run_request(struct request *q, const struct verb *verb, int argc, cha
 	if (spec_init(&q->spec, &e) < 0 ||
 	    settings_load(&q->settings, &q->places, true, &q->spec, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
-	if (parse(q, verb, argc, argv, &e) < 0)
+	status = args_ready(&a, argc, argv, 0, SIZE_MAX);
+	if (status >= 0)
+		return status;
+	if (complete(q, &a, &e) < 0)
 		return fail(e.code || e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
-	if (q->help) {
-		print_verb_help(stdout, verb);
-		return 0;
-	}
 	return execute(q, &e);
 }
 

@@ -67,10 +67,18 @@ int guest_as_user(uint32_t uid, uint32_t gid)
 		       : 0;
 }
 
+static int parent_death_signal = SIGKILL; /* 0: a kept sandbox */
+
 void guest_protect(void)
 {
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, parent_death_signal, 0, 0, 0);
+}
+
+void guest_outlive(void)
+{
+	parent_death_signal = 0;
+	guest_protect();
 }
 
 int guest_as_root(void)
@@ -182,12 +190,17 @@ static void reap(struct guest *g)
 		_exit(0);
 }
 
-static int64_t now_ms(void)
+int64_t guest_now_us(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int64_t now_ms(void)
+{
+	return guest_now_us() / 1000;
 }
 
 /* What is left of the command before. */
@@ -252,11 +265,16 @@ static void take_stdin(struct guest *g, const void *data, uint32_t size)
 static void serve(struct guest *g)
 {
 	static char payload[FRAME_EXEC_MAX]; /* touched only as far as a frame reaches */
+	int listener = -1;
+	size_t listeners = 1;
 	struct frame f;
 	uint32_t number;
 
-	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, NULL, NULL) < 0)
+	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, &listener,
+			  &listeners) < 0)
 		_exit(0);
+	if (listeners != (f.type == FRAME_SERVE))
+		_exit(1);
 	switch (f.type) {
 	case FRAME_EXEC:
 		run(g, payload, f.size);
@@ -277,6 +295,10 @@ static void serve(struct guest *g)
 		if (g->command > 0 && number >= 1 && number <= 64)
 			kill(g->command, (int)number);
 		break;
+	case FRAME_SERVE:
+		if (g->command != 0)
+			_exit(1);
+		guest_keep(g, listener);
 	default:
 		_exit(1);
 	}

@@ -9,7 +9,8 @@
  *
  * Invariants: the command is never PID 1, so signals keep their normal meaning for it. Init is another
  * user than the command, undumpable, and holds no descriptor of the host's but the stream. When the
- * stream ends, init ends, and with it every process of the sandbox.
+ * stream ends, init ends, and with it every process of the sandbox - unless it was told to be the init
+ * of a kept sandbox (kept.h), which lives until it is killed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +68,7 @@ static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 	guest.uid = plan.uid;
 	guest.gid = plan.gid;
 	guest.profile = plan.profile;
+	guest.plan = &plan;
 #ifdef CLOCHE_MUTATION
 	guest.without_seccomp = layer_is_off(&s, "seccomp");
 	guest.keep_capabilities = layer_is_off(&s, "caps");

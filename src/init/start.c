@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@ struct start {
 	const struct seccomp_profile *filter;
 	char *workdir;
 	char **argv, **envp;
-	int stdio[3]; /* what becomes 0, 1, 2 */
+	const int *stdio; /* what becomes 0, 1, 2 */
+	bool terminal;    /* they are one */
 	int errnum;
 	const char *stage, *what;
 };
@@ -96,6 +98,8 @@ static int child(void *argument)
 			return child_failed(s, "stdio", "standard stream");
 	if (setsid() < 0)
 		return child_failed(s, "session", "new session");
+	if (s->terminal && ioctl(0, TIOCSCTTY, 0) < 0)
+		return child_failed(s, "session", "controlling terminal");
 	if (become_user(s))
 		return child_failed(s, "user", "become the sandbox user");
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* this is still init's memory */
@@ -148,11 +152,9 @@ static int split(struct start *s, char *strings, size_t size)
 	return 0;
 }
 
-/* The command's stdin, stdout and stderr: pipes of the sandbox user's, so that /dev/stdout can be opened
- * by name. s->stdio gets its ends, ret_ours the others, which never block. */
-static int make_pipes(struct start *s, int ret_ours[3])
+int guest_pipes(uint32_t uid, uint32_t gid, int ret_theirs[3], int ret_ours[3])
 {
-	int r = guest_as_user(s->exec->uid, s->exec->gid);
+	int r = guest_as_user(uid, gid);
 
 	for (int i = 0; r == 0 && i < 3; i++) {
 		int p[2], ours = i == 0 ? 1 : 0;
@@ -161,14 +163,14 @@ static int make_pipes(struct start *s, int ret_ours[3])
 		if (r < 0)
 			break;
 		ret_ours[i] = p[ours];
-		s->stdio[i] = p[!ours];
+		ret_theirs[i] = p[!ours];
 		if (fcntl(p[ours], F_SETFL, O_NONBLOCK) < 0)
 			r = -errno;
 	}
 	return guest_as_root() < 0 && r == 0 ? -EPERM : r;
 }
 
-static void close_all(int fds[3])
+void guest_close(int fds[3])
 {
 	for (int i = 0; i < 3; i++) {
 		if (fds[i] >= 0)
@@ -177,36 +179,52 @@ static void close_all(int fds[3])
 	}
 }
 
-int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
-		int ret_ours[3], const char **ret_stage, const char **ret_what)
+int guest_launch(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
+		 const int stdio[3], bool terminal, const char **ret_stage, const char **ret_what)
 {
 	static char stack[CHILD_STACK] __attribute__((aligned(16)));
-	struct start s = {.g = g, .exec = exec, .stdio = {-1, -1, -1}, .stage = "exec", .what = ""};
-	pid_t pid = -1;
+	struct start s = {.g = g,
+			  .exec = exec,
+			  .stdio = stdio,
+			  .terminal = terminal,
+			  .stage = "exec",
+			  .what = ""};
+	pid_t pid;
 	int r = split(&s, strings, size);
 
 	*ret_stage = "exec";
 	*ret_what = "malformed command";
 	if (r < 0)
 		return r;
-	if (!g->without_seccomp && !(s.filter = seccomp_profile_find(g->profile)))
-		r = -ENOENT;
-	*ret_what = r < 0 ? "seccomp profile" : "pipes";
-	if (r == 0)
-		r = make_pipes(&s, ret_ours);
-	if (r == 0) {
-		pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
-		r = pid < 0 ? -errno : -s.errnum;
-		*ret_what = pid < 0 ? "fork" : s.what;
-		*ret_stage = pid < 0 ? "fork" : s.stage;
-		guest_protect();
+	if (!g->without_seccomp && !(s.filter = seccomp_profile_find(g->profile))) {
+		*ret_what = "seccomp profile";
+		free(s.argv);
+		return -ENOENT;
 	}
-	close_all(s.stdio); /* or the pipes would never end */
+	pid = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
+	r = pid < 0 ? -errno : -s.errnum;
+	*ret_what = pid < 0 ? "fork" : s.what;
+	*ret_stage = pid < 0 ? "fork" : s.stage;
+	guest_protect();
 	free(s.argv);
+	return r < 0 ? r : pid;
+}
+
+int guest_start(struct guest *g, const struct exec_record *exec, char *strings, size_t size,
+		int ret_ours[3], const char **ret_stage, const char **ret_what)
+{
+	int theirs[3] = {-1, -1, -1};
+	int r = guest_pipes(exec->uid, exec->gid, theirs, ret_ours);
+
+	*ret_stage = "exec";
+	*ret_what = "pipes";
+	if (r == 0)
+		r = guest_launch(g, exec, strings, size, theirs, false, ret_stage, ret_what);
+	guest_close(theirs); /* or the pipes would never end */
 	if (r < 0) {
-		close_all(ret_ours);
+		guest_close(ret_ours);
 		return r;
 	}
-	g->command = pid;
+	g->command = r;
 	return 0;
 }

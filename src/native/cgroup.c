@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/units.h"
+#include "native/sandbox.h"
 #include "native/slot.h"
 
 #define MOUNT         "/sys/fs/cgroup"
@@ -448,6 +449,11 @@ static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
 			  e);
 }
 
+void cgroup_name(char name[32], uint32_t slot, uint32_t realm)
+{
+	snprintf(name, 32, "%u-%08x", slot, realm);
+}
+
 int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e)
 {
@@ -457,7 +463,7 @@ int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const
 			   .memory_limit = s->memory_bytes};
 	bool rootless = geteuid() != 0;
 
-	snprintf(c.name, sizeof c.name, "%u-%08x", slot->number, slot->realm);
+	cgroup_name(c.name, slot->number, slot->realm);
 	*ret = c;
 	if (host->version == CGROUP_NONE && !s->best_effort)
 		return err_set(e, 0, "limits cannot be enforced: %s", host->why_not);
@@ -598,6 +604,62 @@ void cgroup_read(const struct cgroup *c, struct cgroup_counters *r)
 	/* failcnt stays 0 when memory plus swap is the same limit: the peak tells. */
 	r->memory_hit = r->oom_kills > 0 || (r->memory_peak_bytes != UINT64_MAX && c->has[MEMORY] &&
 					     r->memory_peak_bytes >= c->memory_limit);
+}
+
+void cgroup_read_now(const struct cgroup *c, uint64_t *ret_memory_bytes, uint64_t *ret_pids)
+{
+	bool v2 = c->host->version == CGROUP_V2;
+
+	*ret_memory_bytes = read_counter(v2 ? c->dir : c->v1[MEMORY],
+					 v2 ? "memory.current" : "memory.usage_in_bytes", "");
+	*ret_pids = without_init(read_counter(v2 ? c->dir : c->v1[PIDS], "pids.current", ""));
+}
+
+static int open_dir(const char *parent, const char *name)
+{
+	char path[640];
+
+	if (!parent[0])
+		return -1;
+	snprintf(path, sizeof path, "%s/%s", parent, name);
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void cgroup_open(const struct cgroup_host *host, const char *name, uint64_t memory_limit,
+		 struct cgroup *ret)
+{
+	*ret = (struct cgroup){.host = host, .memory_limit = memory_limit};
+	snprintf(ret->name, sizeof ret->name, "%s", name);
+	ret->dir = open_dir(host->unified, name);
+	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		ret->v1[i] = open_dir(host->v1[i], name);
+		ret->has[i] = host->version == CGROUP_V2 ? ret->dir >= 0 : ret->v1[i] >= 0;
+	}
+}
+
+void cgroup_close(struct cgroup *c)
+{
+	fd_close(&c->dir);
+	for (int i = 0; i < CONTROLLER_COUNT; i++)
+		fd_close(&c->v1[i]);
+}
+
+int cgroup_remove(const struct cgroup_host *host, const char *name)
+{
+	char path[640];
+	int r = 0;
+
+	/* The tree that tells of the others goes last (cgroup_sweep). */
+	for (int i = CONTROLLER_COUNT; i >= 0; i--) {
+		const char *parent = i > 0 ? host->v1[i - 1] : host->unified;
+
+		if (!parent[0] || (i == 0 && r < 0))
+			continue;
+		snprintf(path, sizeof path, "%s/%s", parent, name);
+		if (rmdir(path) < 0 && errno != ENOENT)
+			r = -errno;
+	}
+	return r;
 }
 
 /* A cgroup can stay busy for a moment after its last process was reaped. */

@@ -129,23 +129,23 @@ static bool go_on(struct collector *c, const char *path)
 	return !c->stopped;
 }
 
-static bool wanted(const struct collector *c, const char *path)
+bool artifact_is_wanted(const struct strings *patterns, const char *path)
 {
 	char parent[PATH_MAX];
 
-	if (!c->patterns)
+	if (!patterns)
 		return true;
 	snprintf(parent, sizeof parent, "%s", path);
 	for (char *end = parent + strlen(parent); end; end = strrchr(parent, '/')) {
 		*end = '\0';
-		for (size_t i = 0; i < c->patterns->count; i++)
-			if (fnmatch(c->patterns->item[i], parent, FNM_PATHNAME) == 0)
+		for (size_t i = 0; i < patterns->count; i++)
+			if (fnmatch(patterns->item[i], parent, FNM_PATHNAME) == 0)
 				return true;
 	}
 	return false;
 }
 
-static bool name_is_safe(const char *name)
+bool artifact_name_is_safe(const char *name)
 {
 	for (; *name; name++)
 		if (iscntrl((unsigned char)*name))
@@ -243,14 +243,14 @@ static void collect_subfolder(struct collector *c, int from, int out, const char
 {
 	_cleanup_close_ int below = -1, to = -1;
 
-	if (name_is_safe(name))
+	if (artifact_name_is_safe(name))
 		below = open_beneath(from, name, O_RDONLY | O_DIRECTORY);
-	if (below >= 0 && wanted(c, path))
+	if (below >= 0 && artifact_is_wanted(c->patterns, path))
 		to = out_folder(out, path); /* an empty one is a result too */
 	if (below >= 0)
 		collect_folder(c, below, out, path, depth + 1);
-	else if (wanted(c, path))
-		found(c, path, 0, name_is_safe(name) ? UNREADABLE : NAME);
+	else if (artifact_is_wanted(c->patterns, path))
+		found(c, path, 0, artifact_name_is_safe(name) ? UNREADABLE : NAME);
 }
 
 /* Why a file is left behind before it is even opened, or TAKEN. */
@@ -260,7 +260,7 @@ static enum skip unfit(const struct collector *c, const char *path, const char *
 		return LINK;
 	if (!S_ISREG(mode))
 		return SPECIAL;
-	if (!name_is_safe(name))
+	if (!artifact_name_is_safe(name))
 		return NAME;
 	return c->output >= 0 && exists_beneath(c->output, path) ? TWICE : TAKEN;
 }
@@ -286,7 +286,7 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 		collect_subfolder(c, from, out, path, name, depth);
 		return;
 	}
-	if (!wanted(c, path))
+	if (!artifact_is_wanted(c->patterns, path))
 		return;
 	skip = unfit(c, path, name, st.st_mode);
 	if (skip == TAKEN) {

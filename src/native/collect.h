@@ -30,4 +30,9 @@ enum { COLLECT_MAX_TOLD = 16384, COLLECT_MAX_LOOKED = 1000000, COLLECT_MAX_NAMES
  * r->message when the export as a whole did not work. */
 void collect_artifacts(const struct spec *s, const struct collect_source *from, struct result *r);
 
+/* Whether the path below a place, or a folder it is in, matches one of these globs (NULL: all do); and whether
+ * its name may be shown and made: no control characters. */
+bool artifact_is_wanted(const struct strings *patterns, const char *path);
+bool artifact_name_is_safe(const char *name);
+
 #endif

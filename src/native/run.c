@@ -31,6 +31,7 @@
 #include "native/launch.h"
 #include "native/plan.h"
 #include "native/report.h"
+#include "native/sandbox.h"
 #include "native/slot.h"
 #include "native/supervise.h"
 #include "native/volume.h"
@@ -52,6 +53,7 @@ struct sandbox {
 	const struct places *places;
 	const struct spec *spec;
 	const struct native_io *io;
+	const struct kept_request *kept; /* NULL: a one-shot */
 	struct result *result;
 	struct cgroup_host host;
 	struct cgroup cgroup;
@@ -131,6 +133,31 @@ static void plan_mutation(struct plan *p)
 }
 #endif
 
+/* /workspace is a mount of its own, first in the plan: other volumes may lie in it. Their mount points are
+ * made now, as nothing is ever made in a volume later. */
+static int plan_disk(struct sandbox *b, struct err *e)
+{
+	struct plan *p = b->plan;
+	uint32_t n = p->volume_count;
+
+	if (n == PLAN_MAX_VOLUMES)
+		return err_set(e, 0, "at most %d volumes, the disk among them", PLAN_MAX_VOLUMES);
+	memmove(p->volumes + 1, p->volumes, n * sizeof *p->volumes);
+	memmove(b->volumes + 1, b->volumes, n * sizeof *b->volumes);
+	p->volumes[0] = (struct plan_volume){.box = "/workspace", .writable = 1};
+	b->volumes[0] = -1;
+	p->volume_count++;
+	if (p->rlimit[RLIMIT_FSIZE] < b->kept->disk_bytes)
+		p->rlimit[RLIMIT_FSIZE] = b->kept->disk_bytes;
+	if (b->kept->make_disk(b->kept, p->user_mount_id, p->user_mount_gid, &b->volumes[0], e) < 0)
+		return err_stage(e, "disk");
+	for (uint32_t i = 1; i < p->volume_count; i++)
+		if (volume_point(b->volumes[0], &p->volumes[i], "/workspace/", p->user_mount_id,
+				 p->user_mount_gid, e) < 0)
+			return -1;
+	return 0;
+}
+
 static int make_plan(struct sandbox *b, struct err *e)
 {
 	const struct spec *s = b->spec;
@@ -161,8 +188,11 @@ static int make_plan(struct sandbox *b, struct err *e)
 	plan_rlimits(p, s);
 	plan_mutation(p);
 	for (size_t i = 0; i < s->tmpfs_count; i++) {
-		struct plan_tmpfs *t = &p->tmpfs[p->tmpfs_count++];
+		struct plan_tmpfs *t = &p->tmpfs[p->tmpfs_count];
 
+		if (b->kept && b->kept->disk_bytes && strcmp(s->tmpfs[i].path, "/workspace") == 0)
+			continue;
+		p->tmpfs_count++;
 		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
 		t->size_bytes = s->tmpfs[i].size_bytes;
 		t->inodes = s->tmpfs[i].inodes;
@@ -171,7 +201,10 @@ static int make_plan(struct sandbox *b, struct err *e)
 		/* /dev/shm can be used by name, not listed. */
 		t->mode = t->owned ? strcmp(t->path, "/tmp") == 0 ? 01777 : 0755 : 01733;
 	}
-	return volumes_prepare(s, &b->slot, rootless, p, b->volumes, e);
+	if (volumes_prepare(s, b->kept ? b->kept->volumes : NULL, &b->slot, rootless, p, b->volumes,
+			    e) < 0)
+		return -1;
+	return b->kept && b->kept->disk_bytes ? plan_disk(b, e) : 0;
 }
 
 static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
@@ -364,7 +397,8 @@ static int create(struct sandbox *b, struct err *e)
 	if (host_image_open(b->places, &b->image, e) < 0)
 		return err_stage(e, "image");
 	cgroup_host_find(b->places, &b->host);
-	sweep_once(b);
+	if (!b->kept)
+		sweep_once(b);
 	if (take_slot(b, &range, e) < 0)
 		return -1;
 	if (make_plan(b, e) < 0)
@@ -624,6 +658,15 @@ static void run_sandbox(struct sandbox *b, const struct native_io *io, struct er
 	stream_flush(&b->watch.err, io->cancel_fd);
 }
 
+static void nothing_open(struct sandbox *b)
+{
+	b->slot.lock = b->image.dir = b->control = b->pidfd = b->cgroup.dir = -1;
+	b->watch.stdin_pipe = b->watch.out.source = b->watch.err.source = -1;
+	b->watch.out.sink = b->watch.err.sink = -1;
+	memset(b->pipes, -1, sizeof b->pipes);
+	memset(b->volumes, -1, sizeof b->volumes);
+}
+
 int native_run(const struct places *places, const struct spec *s, const struct native_io *io,
 	       struct result *r, struct err *e)
 {
@@ -640,13 +683,9 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	b->spec = s;
 	b->io = io;
 	b->result = r;
-	b->slot.lock = b->image.dir = b->control = b->pidfd = b->cgroup.dir = -1;
-	b->watch.stdin_pipe = b->watch.out.source = b->watch.err.source = -1;
-	b->watch.out.sink = b->watch.err.sink = -1;
+	nothing_open(b);
 	b->watch.out.captured = &r->out;
 	b->watch.err.captured = &r->err;
-	memset(b->pipes, -1, sizeof b->pipes);
-	memset(b->volumes, -1, sizeof b->volumes);
 	if (make_id(r->id, sizeof r->id, "run_", e) < 0 ||
 	    make_id(r->sandbox, sizeof r->sandbox, "sbx_", e) < 0) {
 		free(b);
@@ -657,4 +696,52 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	write_signals_restore(&signals);
 	free(b);
 	return 0;
+}
+
+/* Init lets go of its maker when it serves. */
+static int hand_over(struct sandbox *b, struct kept_sandbox *made, struct err *e)
+{
+	struct result *r = b->result;
+
+	userns_holder_reap(&b->holder);
+	if (expect_places(b, e) < 0)
+		return -1;
+	report_enforced(r, b->spec, &b->cgroup, b->plan);
+	if (b->kept->disk_bytes)
+		r->enforced.disk = "ext4 loop";
+	*made = (struct kept_sandbox){b->pid, b->pidfd, b->slot, r->enforced};
+	if (b->kept->before_serve(b->kept, made, e) < 0 ||
+	    send_to_init(b, FRAME_SERVE, NULL, 0, &b->kept->listener, 1, e) < 0)
+		return -1;
+	return expect(b, FRAME_DONE, NULL, NULL, e);
+}
+
+int sandbox_keep(const struct kept_request *k, struct kept_sandbox *ret, struct err *e)
+{
+	struct sandbox *b = calloc(1, sizeof *b);
+	const struct native_io io = {.cancel_fd = -1, .uid_range = k->uid_range};
+	struct result result = {0};
+	struct kept_sandbox made;
+	struct err ignored;
+	int r;
+
+	if (!b)
+		return err_set(e, ENOMEM, "make a sandbox");
+	*b = (struct sandbox){
+		.places = k->places, .spec = k->spec, .io = &io, .kept = k, .result = &result};
+	nothing_open(b);
+	r = create(b, e);
+	if (r == 0)
+		r = hand_over(b, &made, e);
+	if (r == 0) { /* destroy() finds nothing of what is given away */
+		*ret = made;
+		b->pidfd = b->slot.lock = -1;
+		cgroup_close(&b->cgroup);
+		b->cgroup.host = NULL;
+	} else if (b->pidfd >= 0 && end_all(b, false, &ignored) < 0) {
+		b->cgroup.host = NULL; /* it will not die: left to whoever gets the slot next */
+	}
+	destroy(b);
+	free(b);
+	return r;
 }

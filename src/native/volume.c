@@ -108,27 +108,65 @@ static int map_mount(const char *path, const struct stat *st, const struct slot 
 		path);
 }
 
-static int prepare_one(const char *host, const char *box, bool writable, const struct slot *slot,
-		       bool rootless, struct plan_volume *v, int *ret_mount, struct err *e)
+/* Where the descriptor's file is. A mount of another mount namespace has a path that means nothing here,
+ * but it cannot be copied either: open_tree() refuses it. */
+static int find_path(int fd, char real[PLAN_HOST_PATH], struct err *e)
 {
-	char real[PATH_MAX];
-	const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
-	_cleanup_close_ int fd = -1, mount_fd = -1;
+	char link[64];
+	struct stat a, b;
+	ssize_t n;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	n = readlink(link, real, PLAN_HOST_PATH - 1);
+	if (n < 0)
+		return err_set(e, errno, "find a volume's path");
+	real[n] = '\0';
+	if (real[0] != '/' || fstat(fd, &a) < 0 || stat(real, &b) < 0 || a.st_dev != b.st_dev ||
+	    a.st_ino != b.st_ino)
+		return err_set(e, 0, "--volume %.200s: is not a place of this machine any more",
+			       real);
+	return 0;
+}
+
+int volume_check(int fd, char real[PLAN_HOST_PATH], struct err *e)
+{
 	struct stat st;
 
-	if (!realpath(host, real))
-		return err_set(e, errno, "--volume %.200s", host);
-	/* The path is resolved already: a link on it now would be somebody's race. */
-	fd = (int)syscall(SYS_openat2, AT_FDCWD, real, &how, sizeof how);
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (find_path(fd, real, e) < 0)
+		return -1;
+	if (fstat(fd, &st) < 0)
 		return err_set(e, errno, "--volume %.200s", real);
 	if (S_ISSOCK(st.st_mode))
 		return err_set(e, 0, "--volume %.200s: is a socket; sockets are refused", real);
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return err_set(e, 0, "--volume %.200s: is neither a folder nor a regular file",
 			       real);
-	if (check_place(real, fd, e) < 0)
+	return check_place(real, fd, e);
+}
+
+/* The path is resolved first: a link on it then would be somebody's race. */
+static int open_volume(const char *host, int *ret_fd, struct err *e)
+{
+	const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+	char real[PATH_MAX];
+
+	if (!realpath(host, real))
+		return err_set(e, errno, "--volume %.200s", host);
+	*ret_fd = (int)syscall(SYS_openat2, AT_FDCWD, real, &how, sizeof how);
+	return *ret_fd < 0 ? err_set(e, errno, "--volume %.200s", real) : 0;
+}
+
+static int prepare_one(int fd, const char *box, bool writable, const struct slot *slot,
+		       bool rootless, struct plan_volume *v, int *ret_mount, struct err *e)
+{
+	_cleanup_close_ int mount_fd = -1;
+	char real[PLAN_HOST_PATH];
+	struct stat st;
+
+	if (volume_check(fd, real, e) < 0)
 		return -1;
+	if (fstat(fd, &st) < 0)
+		return err_set(e, errno, "--volume %.200s", real);
 	if (rootless && writable)
 		return err_set(
 			e, 0,
@@ -155,6 +193,19 @@ static int prepare_one(const char *host, const char *box, bool writable, const s
 	return 0;
 }
 
+/* opened -1: what is at the path host. */
+static int prepare(int opened, const char *host, const char *box, bool writable,
+		   const struct slot *slot, bool rootless, struct plan_volume *v, int *ret_mount,
+		   struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (opened < 0 && open_volume(host, &fd, e) < 0)
+		return -1;
+	return prepare_one(opened < 0 ? fd : opened, box, writable, slot, rootless, v, ret_mount,
+			   e);
+}
+
 /* Its interpreter is a link out of the folder; it must lead into /usr, which is there inside too. */
 static int check_venv(const char *path, struct err *e)
 {
@@ -174,22 +225,55 @@ static int check_venv(const char *path, struct err *e)
 	return 0;
 }
 
-int volumes_prepare(const struct spec *s, const struct slot *slot, bool rootless, struct plan *p,
-		    int ret_mounts[PLAN_MAX_VOLUMES], struct err *e)
+int volumes_prepare(const struct spec *s, const int *opened, const struct slot *slot, bool rootless,
+		    struct plan *p, int ret_mounts[PLAN_MAX_VOLUMES], struct err *e)
 {
 	for (size_t i = 0; i < PLAN_MAX_VOLUMES; i++)
 		ret_mounts[i] = -1;
 	for (size_t i = 0; i < s->volume_count; i++, p->volume_count++)
-		if (prepare_one(s->volumes[i].host, s->volumes[i].box, s->volumes[i].writable, slot,
-				rootless, &p->volumes[p->volume_count],
-				&ret_mounts[p->volume_count], e) < 0)
+		if (prepare(opened ? opened[i] : -1, s->volumes[i].host, s->volumes[i].box,
+			    s->volumes[i].writable, slot, rootless, &p->volumes[p->volume_count],
+			    &ret_mounts[p->volume_count], e) < 0)
 			return -1;
 	if (!s->venv)
 		return 0;
-	if (check_venv(s->venv, e) < 0 ||
-	    prepare_one(s->venv, s->venv, false, slot, rootless, &p->volumes[p->volume_count],
-			&ret_mounts[p->volume_count], e) < 0)
+	if (check_venv(s->venv, e) < 0)
+		return -1;
+	if (prepare(opened ? opened[SPEC_MAX_VOLUMES] : -1, s->venv, s->venv, false, slot, rootless,
+		    &p->volumes[p->volume_count], &ret_mounts[p->volume_count], e) < 0)
 		return -1;
 	p->volume_count++;
 	return 0;
+}
+
+int volume_point(int root, const struct plan_volume *v, const char *box, uint32_t uid, uint32_t gid,
+		 struct err *e)
+{
+	char path[PLAN_PATH];
+	size_t n = strlen(box);
+
+	if (strncmp(v->box, box, n) != 0)
+		return 0;
+	snprintf(path, sizeof path, "%s", v->box + n);
+	for (char *p = path;; p++) {
+		char c = *p;
+		int fd;
+
+		if (c != '/' && c != '\0')
+			continue;
+		*p = '\0';
+		if (c == '\0' && v->is_file) {
+			fd = openat(root, path, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+			if (fd < 0)
+				return err_set(e, errno, "make mount point %s", v->box);
+			close(fd);
+		} else if (mkdirat(root, path, 0755) < 0 && errno != EEXIST) {
+			return err_set(e, errno, "make mount point %s", v->box);
+		}
+		if (fchownat(root, path, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_set(e, errno, "make mount point %s", v->box);
+		*p = c;
+		if (c == '\0')
+			return 0;
+	}
 }

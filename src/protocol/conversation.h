@@ -8,12 +8,19 @@
  * little endian, without padding. Strings are NUL-terminated inside the payload; paths are absolute
  * paths inside the sandbox, names are single bytes other than NUL.
  *
+ * SERVE on the control stream makes the init of a made sandbox (READY was sent, no command runs) a kept
+ * one. DONE there says that it listens; from then on the stream means nothing to it, nor does the life of
+ * whoever holds it.
+ *
  * Commands: init numbers them from 1 and keeps of each how it ended and what it wrote, bounded by
  * keep_bytes per stream, until FORGET. KEEP_HEAD keeps the first bytes, KEEP_TAIL the last; both read
  * the pipe as fast as the command writes and count all of it. KEEP_LOSSLESS keeps the last bytes but
  * stops reading while the conversation that started the command has not taken them; when that
  * conversation ends it is KEEP_TAIL. When a command ends, what is in its pipes then still counts
  * (FIONREAD), its streams are at their end, and what survivors write later is thrown away.
+ *
+ * A peer that closes the connection has hung up; one that only ends its direction still gets the rest.
+ * What is wrong in itself (a frame that is none of a host's, another one than expected) is hung up on.
  */
 #ifndef PROTOCOL_CONVERSATION_H
 #define PROTOCOL_CONVERSATION_H
@@ -23,21 +30,27 @@
 enum { TAG_SIZE = 40, WATCH_NAME_MAX = 4096 };
 
 /* Followed by NUL-terminated strings: workdir, then argc arguments, then envc entries. Answer: BEGUN;
- * with START_ATTACH then DATA (stream 1, 2), EOF per stream, ENDED; else hung up on. */
+ * with START_ATTACH then DATA (stream 1, 2), EOF per stream, ENDED; else hung up on. Only what is kept is
+ * sent: with KEEP_HEAD the first bytes, with KEEP_TAIL an OFFSET before DATA says what was missed. FAILED
+ * with EPERM for another user than the sandbox's, EMFILE beyond 1024 commands; the stage is "exec" when
+ * there is no such program, "cwd" for the working directory, "fork" when it has too many processes. */
 struct start_record {
 	char tag[TAG_SIZE]; /* the host's name for it, NUL-padded */
 	uint32_t uid, gid;
 	uint32_t argc, envc;
 	uint32_t flags;
-	uint32_t limit_ms; /* the command and its session are killed then: ENDED says timed_out; 0: never */
+	uint32_t
+		limit_ms; /* the command and its session are killed then: ENDED says timed_out; 0: never */
 	uint16_t rows, columns; /* START_PTY */
 	uint32_t zero;
-	uint64_t keep_bytes; /* per stream */
+	uint64_t keep_bytes; /* per stream, 8 MiB at most */
 	uint64_t zero2;
 };
 enum start_flag {
-	START_PTY = 1 << 0,    /* one terminal for all three streams; output is stream 1 */
-	START_STDIN = 1 << 1,  /* stdin stays open for DATA here (CREDIT answers) and INPUT; else at its end */
+	START_PTY = 1 << 0, /* one terminal for all three streams; output is stream 1 */
+	START_STDIN =
+		1
+		<< 1, /* stdin stays open for DATA here (CREDIT answers) and INPUT; else at its end */
 	START_ATTACH = 1 << 2, /* this conversation gets the output and the end */
 	KEEP_HEAD = 1 << 3,    /* exactly one of the three */
 	KEEP_TAIL = 1 << 4,
@@ -45,10 +58,11 @@ enum start_flag {
 };
 
 /* Answer: OFFSET per stream, DATA from there (what is no longer kept is skipped, OFFSET says so), and at
- * the command's end EOF, ENDED. Without follow: what is there now, then ENDED or, when it runs, DONE. */
+ * the command's end EOF per stream, ENDED. Without follow: what is there now, then EOF, ENDED or, when it
+ * runs, DONE. An offset that has not been written yet is taken for the end of what has. */
 struct attach_record {
 	uint32_t number;
-	uint32_t follow; /* 0 or 1 */
+	uint32_t follow;  /* 0 or 1 */
 	uint64_t from[2]; /* stdout, stderr: absolute offsets */
 };
 
@@ -77,7 +91,7 @@ struct offset_record {
 struct ended_record {
 	uint32_t signaled, status, core; /* as exited_record */
 	uint32_t survivors;              /* 1: processes of its session are still alive */
-	uint32_t timed_out;              /* 1: limit_ms ran out; how it then died is not its own doing */
+	uint32_t timed_out; /* 1: limit_ms ran out; how it then died is not its own doing */
 	uint32_t zero;
 	uint64_t wall_us;
 	uint64_t cpu_us;   /* of the command and the children it waited for */
@@ -89,19 +103,20 @@ struct ended_record {
 struct command_record {
 	char tag[TAG_SIZE];
 	uint32_t number, pid;
-	uint32_t flags;         /* START_* and KEEP_* as started */
-	uint32_t running;       /* 0 or 1 */
-	uint64_t started_ms;    /* milliseconds the sandbox had lived */
-	uint64_t bytes[2];      /* written so far */
+	uint32_t flags;            /* START_* and KEEP_* as started */
+	uint32_t running;          /* 0 or 1 */
+	uint64_t started_ms;       /* milliseconds the sandbox had lived */
+	uint64_t bytes[2];         /* written so far */
 	struct ended_record ended; /* when not running; else zero */
 };
 
-/* One process of the sandbox, init excluded. Followed by its command line, arguments parted by spaces,
+/* One process of the sandbox, init and its workers excluded, and those that have made themselves
+ * undumpable: /proc hides them. Followed by its command line, arguments parted by spaces,
  * control characters as '?', cut at 510 bytes. */
 struct process_record {
 	uint32_t pid, parent;
 	uint32_t uid;
-	uint32_t state; /* the letter of proc(5) */
+	uint32_t state;  /* the letter of proc(5) */
 	uint32_t number; /* the command whose session it is in, 0: none */
 	uint32_t threads;
 	uint64_t cpu_ms;
@@ -119,8 +134,9 @@ struct read_record {
 	uint64_t length; /* UINT64_MAX: to the end */
 };
 
-/* WRITE replaces the file at once when all of it has come (a new file that is renamed), unless
- * WRITE_APPEND. MKDIR: mode and WRITE_PARENTS only. */
+/* WRITE replaces the file at once when all of it has come (a new file that is renamed; a link of that name
+ * is replaced, not followed), unless WRITE_APPEND. MKDIR: mode and WRITE_PARENTS only, which lets the
+ * folder be there already. */
 struct write_record {
 	uint32_t mode; /* permission bits, 0: 0644 for a file and 0755 for a folder */
 	uint32_t flags;
@@ -129,7 +145,9 @@ enum write_flag { WRITE_PARENTS = 1, WRITE_APPEND = 2, WRITE_EXCLUSIVE = 4 };
 
 /* A file, folder or link. ENTRY of STAT: its name; of READDIR: name in the folder; of WALK and MEMBER:
  * path below the folder. A link's target follows the name, else an empty string. WALK sends files,
- * folders and links only; hard links are separate files. */
+ * folders and links of one file system only, a folder before what is in it; hard links are separate files.
+ * Exactly size_bytes of DATA follow a file, also when it changes meanwhile. MEMBER replaces what is there,
+ * except a folder, whose mode stays; new folders stay their owner's to write. */
 struct entry_record {
 	uint32_t mode; /* S_IFMT and permission bits */
 	uint32_t uid, gid;
@@ -138,6 +156,8 @@ struct entry_record {
 	int64_t mtime; /* seconds of the epoch */
 };
 
+/* WATCH answers DONE when it watches, then EVENTs. A name of "." means the folder itself, which when it is
+ * gone is the last; a renamed one is RENAME with the old name, CREATE with the new. */
 enum watch_event {
 	WATCH_CREATE = 1,
 	WATCH_MODIFY,
@@ -156,7 +176,7 @@ int process_record_decode(const void *payload, uint32_t size, struct process_rec
 			  const char **ret_line);
 int room_record_decode(const void *payload, uint32_t size, struct room_record *ret,
 		       const char **ret_path);
-/* Names: no empty, no NUL inside; below: relative, no "." or ".." component (WALK), else one component
+/* A link has a target, nothing else has. Names: no empty, no NUL inside; below: relative, no "." or ".." component (WALK), else one component
  * (READDIR) or anything (STAT) by kind. */
 enum entry_kind { ENTRY_STAT, ENTRY_CHILD, ENTRY_BELOW };
 int entry_record_decode(const void *payload, uint32_t size, enum entry_kind kind,

@@ -95,11 +95,11 @@ ssize_t utf8_prefix(const char *data, size_t size, bool truncated)
 	return (ssize_t)i;
 }
 
-static char *base64(const char *data, size_t size, size_t *ret_size)
+char *base64_encode(const void *data, size_t size, size_t *ret_size)
 {
 	static const char digits[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *p = (const unsigned char *)data;
+	const unsigned char *p = data;
 	char *text = malloc((size + 2) / 3 * 4 + 1), *t = text;
 
 	if (!text)
@@ -126,7 +126,7 @@ static json_t *stream_text(const struct captured *c, ssize_t prefix, bool raw)
 
 	if (!raw)
 		return json_stringn(c->size ? c->data : "", (size_t)prefix);
-	text = base64(c->data ? c->data : "", c->size, &size);
+	text = base64_encode(c->data ? c->data : "", c->size, &size);
 	return text ? json_stringn(text, size) : NULL;
 }
 

@@ -336,6 +336,11 @@ int spec_finish(struct spec *s, struct err *e)
 {
 	if (s->command.count == 0 || s->command.item[0][0] == '\0')
 		return err_set(e, 0, "no command to run");
+	return spec_finish_sandbox(s, e);
+}
+
+int spec_finish_sandbox(struct spec *s, struct err *e)
+{
 	if (s->memory_swap_bytes == 0)
 		s->memory_swap_bytes = s->memory_bytes;
 	if (s->memory_swap_bytes < s->memory_bytes)
@@ -356,4 +361,29 @@ int spec_finish(struct spec *s, struct err *e)
 	if (check_mounts(s, e) < 0 || tell_memory_aware_runtimes(s, e) < 0)
 		return -1;
 	return check_totals(s, e);
+}
+
+int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e)
+{
+	*ret = *s;
+	ret->command = ret->env = ret->artifacts = (struct strings){0};
+	ret->volumes = NULL;
+	ret->inputs = NULL;
+	ret->volume_count = ret->input_count = 0;
+	ret->out_dir = ret->venv = NULL;
+	if (s->volume_count == 0)
+		return 0;
+	ret->volumes = calloc(s->volume_count, sizeof *ret->volumes);
+	if (!ret->volumes)
+		return err_set(e, ENOMEM, "copy a spec");
+	for (size_t i = 0; i < s->volume_count; i++) {
+		ret->volumes[i] = s->volumes[i];
+		ret->volumes[i].host = strdup(s->volumes[i].host);
+		ret->volume_count++;
+		if (!ret->volumes[i].host) {
+			spec_done(ret);
+			return err_set(e, ENOMEM, "copy a spec");
+		}
+	}
+	return 0;
 }

@@ -10,6 +10,7 @@
 #ifndef SANDBOX_SPEC_H
 #define SANDBOX_SPEC_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -141,6 +142,12 @@ const char *language_name(enum language language);
 /* Cross-field checks and derived values; after it the spec is read-only. */
 int spec_finish(struct spec *s, struct err *e) must_check;
 
+/* The same for a sandbox whose commands come later. */
+int spec_finish_sandbox(struct spec *s, struct err *e) must_check;
+
+/* What describes the sandbox: everything but the command and what moves files. ret is to be freed. */
+int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e) must_check;
+
 /* Read a spec from JSON text: the same option names with underscores, numbers in bytes and seconds,
  * plus "command" (array, or a string for `sh -c`) or "language" + "code" (+ "args"). Duplicate and
  * unknown keys are errors. `s` must be initialised. When the code arrives as "code", it is given
@@ -148,6 +155,16 @@ int spec_finish(struct spec *s, struct err *e) must_check;
  * machine and best_effort, which are refused else. was_set (may be NULL): by option row, what was said. */
 int spec_from_json(struct spec *s, const char *text, size_t size, bool host_paths, bool *was_set,
 		   char **ret_stdin, size_t *ret_stdin_size, struct err *e) must_check;
+
+/* One option from JSON, by its key with underscores, under the same rules. */
+int spec_set_json(struct spec *s, const char *key, json_t *value, bool host_paths, bool *was_set,
+		  struct err *e) must_check;
+
+/* The command from "command", or "language" and "code" (and "args") of this object; code comes out as
+ * stdin. is_command_key(): one of the four. */
+int spec_command_from_json(struct spec *s, const json_t *root, char **ret_stdin,
+			   size_t *ret_stdin_size, struct err *e) must_check;
+bool is_command_key(const char *key);
 
 /* A path inside the sandbox: absolute, no empty, "." or ".." components, shorter than SPEC_PATH_SIZE. */
 int box_path_check(const char *what, const char *path, struct err *e) must_check;

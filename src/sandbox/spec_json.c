@@ -73,8 +73,8 @@ static int set_environment(struct spec *s, json_t *object, struct err *e)
 /* What names this machine's paths, or gives up a limit. */
 static const char *const trusted_only[] = {"volume", "in", "out", "venv", "best-effort"};
 
-static int set_option(struct spec *s, const char *key, json_t *value, bool host_paths,
-		      bool *was_set, struct err *e)
+int spec_set_json(struct spec *s, const char *key, json_t *value, bool host_paths, bool *was_set,
+		  struct err *e)
 {
 	const struct option *o = strchr(key, '-') ? NULL : option_find(key);
 	json_t *item;
@@ -149,37 +149,52 @@ static int set_code(struct spec *s, json_t *language, json_t *code, char **ret_s
 	return 0;
 }
 
+bool is_command_key(const char *key)
+{
+	static const char *const keys[] = {"command", "language", "code", "args"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
+int spec_command_from_json(struct spec *s, const json_t *root, char **ret_stdin,
+			   size_t *ret_stdin_size, struct err *e)
+{
+	json_t *command = json_object_get(root, "command");
+	json_t *language = json_object_get(root, "language");
+	json_t *code = json_object_get(root, "code"), *args = json_object_get(root, "args");
+
+	*ret_stdin = NULL;
+	*ret_stdin_size = 0;
+	if (!command == !language || !language != !code || (args && !language))
+		return err_set(e, 0, "give either command, or language and code (and args)");
+	if (command)
+		return set_command(s, command, e);
+	if (set_code(s, language, code, ret_stdin, ret_stdin_size, e) == 0 &&
+	    (!args || add_arguments(s, "args", args, e) == 0))
+		return 0;
+	free(TAKE_PTR(*ret_stdin));
+	return -1;
+}
+
 int spec_from_json(struct spec *s, const char *text, size_t size, bool host_paths, bool *was_set,
 		   char **ret_stdin, size_t *ret_stdin_size, struct err *e)
 {
 	_cleanup_json_ json_t *root = json_read(text, size, e);
-	json_t *command, *language, *code, *args, *value;
+	json_t *value;
 	const char *key;
 
 	if (!root)
 		return -1;
 	if (!json_is_object(root))
 		return err_set(e, 0, "a run must be a JSON object");
-	*ret_stdin = NULL;
-	*ret_stdin_size = 0;
-	command = json_object_get(root, "command");
-	language = json_object_get(root, "language");
-	code = json_object_get(root, "code");
-	args = json_object_get(root, "args");
-	if (!command == !language || !language != !code || (args && !language))
-		return err_set(e, 0, "give either command, or language and code (and args)");
 	json_object_foreach(root, key, value) {
-		if (value == command || value == language || value == code || value == args)
+		if (is_command_key(key))
 			continue;
-		if (set_option(s, key, value, host_paths, was_set, e) < 0)
+		if (spec_set_json(s, key, value, host_paths, was_set, e) < 0)
 			return err_prefix(e, "%.60s", key);
 	}
-	if (command)
-		return set_command(s, command, e);
-	if (set_code(s, language, code, ret_stdin, ret_stdin_size, e) < 0 ||
-	    (args && add_arguments(s, "args", args, e) < 0)) {
-		free(TAKE_PTR(*ret_stdin));
-		return -1;
-	}
-	return 0;
+	return spec_command_from_json(s, root, ret_stdin, ret_stdin_size, e);
 }

@@ -9,7 +9,12 @@
  * Refused by this layer, with 400: HTTP other than 1.1 and 1.0, obs-fold, no or two Hosts, both
  * Content-Length and Transfer-Encoding, two Content-Lengths, encodings other than chunked, empty names,
  * bytes outside the field rules, a request target that is not origin-form, a path with "%00", encoded
- * slashes, "." or ".." components, or invalid UTF-8. Pipelined requests are answered one after the other.
+ * slashes, "." or ".." components, control characters, empty components but a last one, or invalid UTF-8,
+ * bare CR or LF, trailers. With 405: CONNECT and TRACE. Query values may be any bytes but NUL: not always
+ * UTF-8. Pipelined requests are answered one after the other.
+ *
+ * Gone: on a unix socket a client that only half-closes still gets its answer. On TCP and TLS the end of
+ * its input before the answer counts as gone: there a half-close and a close look the same.
  */
 #ifndef SERVICE_HTTP_H
 #define SERVICE_HTTP_H
@@ -23,15 +28,15 @@
 #include "base/err.h"
 
 struct http_limits {
-	size_t header_bytes;      /* request line and all fields: 32 KiB */
-	unsigned fields;          /* 64 */
-	size_t path_bytes;        /* 8 KiB, query included */
-	size_t connections;       /* in all: 4,096 */
-	size_t per_peer;          /* from one uid or address: 1,024 */
-	unsigned header_seconds;  /* from the first byte to the end of the header: 10 */
-	unsigned idle_seconds;    /* between requests: 75 */
-	unsigned body_seconds;    /* without one byte of an unfinished body: 20 */
-	unsigned write_seconds;   /* without the client taking one byte of what waits for it: 30 */
+	size_t header_bytes;     /* request line and all fields: 32 KiB */
+	unsigned fields;         /* 64 */
+	size_t path_bytes;       /* 8 KiB, query included */
+	size_t connections;      /* in all: 4,096 */
+	size_t per_peer;         /* from one uid or address: 1,024 */
+	unsigned header_seconds; /* from the first byte to the end of the header: 10 */
+	unsigned idle_seconds;   /* between requests: 75 */
+	unsigned body_seconds;   /* without one byte of an unfinished body: 20 */
+	unsigned write_seconds;  /* without the client taking one byte of what waits for it: 30 */
 };
 extern const struct http_limits http_default_limits;
 
@@ -65,7 +70,8 @@ typedef void (*http_handler)(struct exchange *x, void *context);
 struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *limits,
 				    http_handler handler, void *context, struct err *e) must_check;
 
-/* Serve a listening socket (unix or TCP), which is owned from now on. tls: an SSL_CTX or NULL. */
+/* Serve a listening, non-blocking socket (unix or TCP), which is owned from now on, also on failure. tls: an
+ * SSL_CTX or NULL; a reference is taken, TLS 1.2 is made its least, and SIGPIPE is ignored from then on. */
 int http_server_listen(struct http_server *s, int fd, void *tls, struct err *e) must_check;
 
 /* No new connections; open exchanges go on. http_server_close() ends all, then calls done. */
@@ -80,8 +86,11 @@ const char *exchange_path(const struct exchange *x);
 /* Decoded value of a query parameter, "" for one without value, NULL when absent. -1 from
  * exchange_query_check(): one that is not in allowed (NULL-terminated), or one given twice. */
 const char *exchange_query(const struct exchange *x, const char *name);
-int exchange_query_check(const struct exchange *x, const char *const allowed[], const char **ret_bad);
+int exchange_query_check(const struct exchange *x, const char *const allowed[],
+			 const char **ret_bad);
 const char *exchange_raw_query(const struct exchange *x);
+/* The path as it came, for whoever passes it on. */
+const char *exchange_raw_path(const struct exchange *x);
 /* Field value by lower-case name, NULL when absent; several values of one name are joined by ", ". */
 const char *exchange_field(const struct exchange *x, const char *name);
 /* Walk all fields: i from 0 while it returns true. */
@@ -120,5 +129,7 @@ bool exchange_began(const struct exchange *x);
  * from now on, is given to on_body as raw bytes; exchange_write() writes raw bytes; on_body_end is the
  * client's half-close; exchange_end() closes. head: the whole answer header, e.g. "HTTP/1.1 101 ...\r\n\r\n". */
 void exchange_take_over(struct exchange *x, const char *head, size_t size);
+/* After taking over: our half-close, behind all that was written. */
+void exchange_end_writing(struct exchange *x);
 
 #endif

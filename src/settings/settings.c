@@ -67,8 +67,7 @@ static int start_helper(const char *program, const char *file, int *ret_fd, pid_
 	return 0;
 }
 
-/* The file as JSON; *ret NULL when there is no file. */
-static int read_file(const char *file, json_t **ret, struct err *e)
+int settings_read_file(const char *file, json_t **ret, struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_close_ int fd = -1;
@@ -165,25 +164,21 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	if (check_policy(policy, e) < 0)
 		return -1;
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
-	json_object_del(policy, "volume_roots");
 	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
-	json_object_del(policy, "best_effort");
-	t->policy = json_incref(policy);
+	t->policy = json_copy(policy);
+	if (!t->policy)
+		return err_set(e, ENOMEM, "keep the policy");
+	json_object_del(t->policy, "volume_roots");
+	json_object_del(t->policy, "best_effort");
 	return 0;
 }
 
-/* binding: this file may hold what binds everyone. */
-static int apply_file(struct settings *t, struct spec *s, const char *file, bool binding,
-		      struct err *e)
+int settings_from_json(struct settings *t, struct spec *s, json_t *root, const char *file,
+		       bool binding, struct err *e)
 {
-	_cleanup_json_ json_t *root = NULL;
 	const char *key;
 	json_t *value;
 
-	if (read_file(file, &root, e) < 0)
-		return -1;
-	if (!root)
-		return 0;
 	t->has_file = true;
 	if (!json_is_object(root))
 		return err_set(e, 0, "%s: must be a mapping", file);
@@ -198,7 +193,7 @@ static int apply_file(struct settings *t, struct spec *s, const char *file, bool
 			r = (t->uid_range = strdup(json_string_value(value)))
 				    ? 0
 				    : err_set(e, ENOMEM, "keep uid_range");
-		else
+		else if (strcmp(key, "service") != 0) /* src/service/config.c reads that */
 			r = err_set(e, 0, "unknown or misplaced key %.60s", key);
 		if (r < 0)
 			return err_prefix(e, "%s", file);
@@ -230,6 +225,16 @@ static int apply_environment(struct settings *t, struct spec *s, struct err *e)
 		t->origins[o - options] = ORIGIN_ENV;
 	}
 	return 0;
+}
+
+static int apply_file(struct settings *t, struct spec *s, const char *file, bool binding,
+		      struct err *e)
+{
+	_cleanup_json_ json_t *root = NULL;
+
+	if (settings_read_file(file, &root, e) < 0)
+		return -1;
+	return root ? settings_from_json(t, s, root, file, binding, e) : 0;
 }
 
 int settings_load(struct settings *t, const struct places *places, bool environment, struct spec *s,

@@ -27,6 +27,14 @@ struct settings {
 int settings_load(struct settings *settings, const struct places *places, bool environment,
 		  struct spec *s, struct err *e) must_check;
 
+/* The same from what settings_read_file() gave, for a program that applies it many times. binding: it may hold
+ * what binds everyone. The key "service" is left to the service. t must be zero or hold an earlier file's. */
+int settings_from_json(struct settings *t, struct spec *s, json_t *root, const char *file,
+		       bool binding, struct err *e) must_check;
+
+/* The file as JSON, every scalar a string; 0 and *ret NULL when there is none. */
+int settings_read_file(const char *file, json_t **ret, struct err *e) must_check;
+
 /* Values nobody chose are lowered to the policy's maximum; chosen ones above it are an error. Call when
  * the spec is complete, before spec_finish(). */
 int settings_apply_policy(struct settings *settings, struct spec *s, struct err *e) must_check;

@@ -6,8 +6,9 @@
  * The spawner treats each message as hostile: an unknown type, another size than the row's, a string
  * without its NUL, a value outside its range or beyond the operator's policy is refused (REFUSED with
  * a code and a sentence), never corrected. A client is accepted only with the service's uid or 0 as
- * peer credentials. Descriptors come only with CREATE: one O_PATH per volume without a host path, in
- * order. Both sides come from one build; `version` in HELLO says so.
+ * peer credentials. Descriptors come only with CREATE: one (O_PATH will do) per volume without a host
+ * path, in order. Strings have nothing but zero bytes behind their NUL, and what is not used of a list
+ * is zero. Both sides come from one build; `version` in HELLO says so.
  */
 #ifndef SPAWNER_REQUEST_H
 #define SPAWNER_REQUEST_H
@@ -51,6 +52,7 @@ struct spawner_create {
 	uint64_t cpus_millis, pids_limit;
 	uint64_t disk_bytes; /* /workspace on a disk of this size; 0: a tmpfs */
 	uint32_t uid, gid;   /* inside */
+	/* In addition to the defaults' places, or in their stead, as --tmpfs does. */
 	uint32_t tmpfs_count, volume_count;
 	struct spawner_tmpfs {
 		char path[SPEC_PATH_SIZE];
@@ -59,8 +61,12 @@ struct spawner_create {
 	} tmpfs[SPEC_MAX_TMPFS];
 	struct spawner_volume {
 		char box[SPEC_PATH_SIZE];
-		char host[1024]; /* "": a descriptor comes along; else below an operator's volume root */
-		uint32_t writable, zero;
+		char host
+			[1024]; /* "": a descriptor comes along; else below an operator's volume root */
+		uint32_t writable;
+		/* With a descriptor: the user who gave it, from its peer credentials. What it refers to must
+		 * be that user's, and never root's: an open path alone is no right to read. */
+		uint32_t owner;
 	} volumes[SPEC_MAX_VOLUMES];
 };
 
@@ -70,9 +76,10 @@ struct spawner_created {
 	char id[SANDBOX_ID_SIZE];
 	uint32_t pid;
 	uint32_t zero;
-	char memory_events[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
+	char memory_events
+		[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
 	char pids_events[256];
-	char cpu_usage[256];     /* cpu.stat or cpuacct.usage: work counts against the idle time-out */
+	char cpu_usage[256]; /* cpu.stat or cpuacct.usage: work counts against the idle time-out */
 	struct {
 		char memory[24], swap[24], cpu[24], pids[24]; /* mechanism or "none" */
 		char network[24], rootfs[48], disk[48], capabilities[24];
@@ -103,14 +110,17 @@ struct spawner_stats {
 	struct spawner_counters counters;
 };
 
-/* DONE: the answer to PAUSE, RESUME, RELEASE, and to KILL when the kill was sent (its end is an event). */
+/* DONE: the answer to HELLO, PAUSE, RESUME, RELEASE, and to KILL when the kill was sent (its end is an
+ * event; a sandbox still being made is killed as soon as it can be). */
 struct spawner_done {
 	struct spawner_header header;
 };
 
 struct spawner_refused {
 	struct spawner_header header;
-	uint32_t code; /* enum code; CODE_NONE: the request itself was wrong */
+	/* enum code; CODE_NONE: the request itself was wrong (errnum EPERM: forbidden by policy, EEXIST and
+	 * ESRCH: there is, or is not, such a sandbox, EAGAIN: ask again). */
+	uint32_t code;
 	uint32_t errnum;
 	char stage[16];
 	char text[768];
@@ -123,7 +133,7 @@ struct spawner_ended {
 	uint32_t known;    /* 0: how it ended is not known (the spawner had been restarted) */
 	uint32_t signaled; /* init */
 	uint32_t status;
-	uint32_t killed;   /* 1: a KILL had been asked for before */
+	uint32_t killed;                  /* 1: a KILL had been asked for before */
 	struct spawner_counters counters; /* the last there were */
 };
 

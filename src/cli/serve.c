@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c - `cloche serve` becomes cloche-serve: beside this program when built, else where it is
+ * installed. All arguments are for that program; its options stand here for the help alone.
+ */
+#include <limits.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+const struct cli_option serve_options[] = {
+	{"config", 0, "FILE", "the configuration, instead of cloche.yaml where it belongs", 0},
+	{"check", 0, NULL, "check the configuration, say what is wrong with it, and end", 0},
+	{"foreground", 0, NULL, "accepted: it always runs in the foreground", 0},
+	{NULL},
+};
+
+static bool asks_for_help(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--help") == 0)
+			return true;
+	return false;
+}
+
+int verb_serve(const struct verb *verb, int argc, char **argv)
+{
+	char path[PATH_MAX + 16];
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	struct err e = {0};
+	char *slash;
+
+	if (asks_for_help(argc, argv)) {
+		print_verb_help(stdout, verb);
+		return 0;
+	}
+	if (n < 0) {
+		err_set(&e, errno, "find this program");
+		return fail(EXIT_CLOCHE, &e);
+	}
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	memcpy(slash, "/cloche-serve", sizeof "/cloche-serve");
+	if (access(path, X_OK) < 0)
+		memcpy(path, CLOCHE_LIBEXECDIR "/cloche-serve",
+		       sizeof CLOCHE_LIBEXECDIR "/cloche-serve");
+	argv[0] = path;
+	execv(path, argv);
+	err_set(&e, errno, "start the service: %.300s", path);
+	return fail(EXIT_CLOCHE, &e);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * processes.c - what is going on inside, in a worker (worker.h): processes and space.
+ *
+ * /proc shows the sandbox user what it may inspect: its own processes, except those that have made
+ * themselves undumpable (workers are among them).
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "init/worker.h"
+
+enum { LINE_MAX_BYTES = 510 };
+
+static ssize_t read_of(pid_t pid, const char *file, char *text, size_t size)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	n = read(fd, text, size - 1);
+	close(fd);
+	if (n >= 0)
+		text[n] = '\0';
+	return n;
+}
+
+/* The fields of /proc/PID/stat behind the name, which may hold anything. */
+static bool read_stat(pid_t pid, struct process_record *r)
+{
+	long ticks = sysconf(_SC_CLK_TCK);
+	unsigned long long user, system, threads;
+	char text[1024], *p, state;
+	int parent;
+
+	if (read_of(pid, "stat", text, sizeof text) <= 0 || !(p = strrchr(text, ')')))
+		return false;
+	if (sscanf(p + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %llu",
+		   &state, &parent, &user, &system, &threads) != 5)
+		return false;
+	r->state = (unsigned char)state;
+	r->parent = (uint32_t)parent;
+	r->threads = (uint32_t)threads;
+	r->cpu_ms = (user + system) * 1000 / (unsigned long long)(ticks > 0 ? ticks : 100);
+	return true;
+}
+
+/* Arguments parted by spaces; a process without any (a zombie) shows its name in brackets. */
+static size_t read_line(pid_t pid, char *line)
+{
+	ssize_t n = read_of(pid, "cmdline", line, LINE_MAX_BYTES + 1);
+
+	while (n > 0 && line[n - 1] == '\0')
+		n--;
+	if (n <= 0) {
+		char name[64];
+
+		n = read_of(pid, "comm", name, sizeof name);
+		while (n > 0 && name[n - 1] == '\n')
+			name[--n] = '\0';
+		n = snprintf(line, LINE_MAX_BYTES, "[%s]", n > 0 ? name : "?");
+	}
+	for (ssize_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)line[i];
+
+		line[i] = c == '\0' ? ' ' : c < 0x20 || c == 0x7f ? '?' : (char)c;
+	}
+	line[n] = '\0';
+	return (size_t)n + 1;
+}
+
+static void send_process(struct worker *w, pid_t pid)
+{
+	static char payload[sizeof(struct process_record) + LINE_MAX_BYTES + 2];
+	struct process_record r = {.pid = (uint32_t)pid};
+	unsigned long long pages = 0;
+	char text[128], path[32];
+	struct stat st;
+	pid_t session;
+	size_t n;
+
+	snprintf(path, sizeof path, "/proc/%d", pid);
+	session = getsid(pid);
+	if (stat(path, &st) < 0 || session < 0 || !read_stat(pid, &r))
+		return; /* gone meanwhile */
+	r.uid = st.st_uid;
+	r.number = commands_session(w->kept, session);
+	if (read_of(pid, "statm", text, sizeof text) > 0 && sscanf(text, "%*u %llu", &pages) == 1)
+		r.rss_bytes = pages * (unsigned long long)sysconf(_SC_PAGESIZE);
+	memcpy(payload, &r, sizeof r);
+	n = read_line(pid, payload + sizeof r);
+	worker_send(w, FRAME_PROCESS, 0, payload, (uint32_t)(sizeof r + n));
+}
+
+int work_ps(struct worker *w)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *e;
+
+	if (!proc)
+		return worker_failed(w, errno, "/proc");
+	while ((e = readdir(proc))) {
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && pid > 1 && pid != getpid())
+			send_process(w, pid);
+	}
+	return 0;
+}
+
+static void send_room(struct worker *w, const char *place)
+{
+	static char payload[sizeof(struct room_record) + PLAN_PATH];
+	size_t size = strlen(place) + 1;
+	struct room_record r;
+	struct statvfs fs;
+
+	if (size > PLAN_PATH || statvfs(place, &fs) < 0)
+		return;
+	r = (struct room_record){
+		.size_bytes = (uint64_t)fs.f_blocks * fs.f_frsize,
+		.used_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize,
+		.inodes = fs.f_files,
+		.used_inodes = fs.f_files - fs.f_ffree,
+	};
+	memcpy(payload, &r, sizeof r);
+	memcpy(payload + sizeof r, place, size);
+	worker_send(w, FRAME_ROOM, 0, payload, (uint32_t)(sizeof r + size));
+}
+
+int work_space(struct worker *w)
+{
+	const struct plan *p = w->kept->g->plan;
+	bool workspace = false;
+
+	for (uint32_t i = 0; p && i < p->tmpfs_count; i++) {
+		send_room(w, p->tmpfs[i].path);
+		workspace = workspace || strcmp(p->tmpfs[i].path, "/workspace") == 0;
+	}
+	if (!workspace)
+		send_room(w, "/workspace");
+	return 0;
+}

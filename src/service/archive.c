@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* archive.c - a folder as tar, out of a sandbox and into it. Init carries entries; tar is made here. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "service/ask.h"
+#include "service/handlers.h"
+#include "service/tar.h"
+
+struct archive {
+	struct tar_reader reader;
+	uint64_t left; /* of the file that is being written out */
+	uint64_t padding;
+	bool broken, finished;
+	struct err error;
+};
+
+static struct archive *archive_of(struct call *c)
+{
+	return c->data;
+}
+
+static struct archive *begin(struct call *c, const char **ret_path)
+{
+	const char *path = exchange_query(c->x, "path");
+	struct archive *a = calloc(1, sizeof *a);
+	struct err e = {0};
+
+	c->data = a;
+	if (!a)
+		e.code = PROBLEM_UNAVAILABLE;
+	else if (check_path("path", path, path ? strlen(path) : 0, &e) == 0) {
+		*ret_path = path;
+		return a;
+	}
+	call_problem(c, &e);
+	return NULL;
+}
+
+/* ---- out ---- */
+
+static bool write_out(struct call *c, const void *data, size_t size)
+{
+	if (size && !exchange_write(c->x, data, size))
+		talk_pause(c->talk);
+	return true;
+}
+
+static bool pad(struct call *c)
+{
+	static const char zero[TAR_BLOCK];
+	struct archive *a = archive_of(c);
+	size_t n = (size_t)a->padding;
+
+	a->padding = 0;
+	return write_out(c, zero, n);
+}
+
+/* A file that shrank while it was read is filled with zeros: its size is in the header already. */
+static bool fill_up(struct call *c)
+{
+	static const char zero[65536];
+	struct archive *a = archive_of(c);
+
+	while (a->left > 0) {
+		size_t n = a->left < sizeof zero ? (size_t)a->left : sizeof zero;
+
+		if (a->left > 64 << 20)
+			return false; /* a lie, not a race */
+		a->left -= n;
+		write_out(c, zero, n);
+	}
+	return pad(c);
+}
+
+static bool on_entry(struct call *c, const struct frame *f, const unsigned char *payload)
+{
+	struct archive *a = archive_of(c);
+	char header[TAR_HEADER_MAX];
+	struct entry_record r;
+	const char *name, *target;
+
+	if (f->type == FRAME_DATA) {
+		size_t n = f->size < a->left ? f->size : (size_t)a->left;
+
+		a->left -= n;
+		return write_out(c, payload, n);
+	}
+	if (f->type == FRAME_EOF)
+		return true;
+	if (f->type != FRAME_ENTRY ||
+	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &name, &target) < 0 || !fill_up(c))
+		return false;
+	if (!exchange_began(c->x))
+		exchange_begin(c->x, 200, "application/x-tar", NULL, UINT64_MAX);
+	a->left = S_ISREG(r.mode) ? r.size_bytes : 0;
+	a->padding = tar_padding(a->left);
+	return write_out(c, header, tar_header(header, &r, name, target));
+}
+
+static void on_walked(struct call *c)
+{
+	static const char end[2 * TAR_BLOCK];
+	struct exchange *x = c->x;
+	bool complete = fill_up(c);
+
+	if (!exchange_began(x))
+		exchange_begin(x, 200, "application/x-tar", NULL, UINT64_MAX);
+	exchange_write(x, end, sizeof end);
+	c->service->metrics.requests[2]++;
+	call_free(c);
+	exchange_end(x, complete);
+}
+
+static const struct asking walking = {on_entry, on_walked, NULL};
+
+static void on_room(struct exchange *x)
+{
+	struct call *c = exchange_data(x);
+
+	if (c->talk)
+		talk_resume(c->talk);
+}
+
+void archive_get(struct call *c)
+{
+	const char *path;
+
+	if (!begin(c, &path))
+		return;
+	c->ops.on_room = on_room;
+	ask(c, &walking, FRAME_WALK, path, strlen(path) + 1, NULL, 0);
+}
+
+/* ---- in ---- */
+
+static int send_member(void *context, const struct entry_record *r, const char *name,
+		       const char *target, struct err *e)
+{
+	struct call *c = context;
+	char names[2 * 4096 + 2];
+	size_t n = strlen(name) + 1, m = strlen(target) + 1;
+
+	(void)e;
+	memcpy(names, name, n);
+	memcpy(names + n, target, m);
+	talk_send(c->talk, FRAME_MEMBER, r, sizeof *r, names, n + m);
+	return 0;
+}
+
+static void send_content(void *context, const void *data, size_t size)
+{
+	struct call *c = context;
+
+	for (size_t done = 0; done < size;) {
+		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
+
+		if (!talk_send(c->talk, FRAME_DATA, (const char *)data + done, n, NULL, 0))
+			exchange_pause(c->x);
+		done += n;
+	}
+}
+
+static const struct tar_ops members = {send_member, send_content};
+
+/* Init is hung up on: what it has begun to write is not completed. */
+static void refuse(struct call *c, struct err *e)
+{
+	e->code = e->errnum ? PROBLEM_UNAVAILABLE : 0;
+	call_problem(c, e);
+}
+
+static void on_body(struct exchange *x, const void *data, size_t size)
+{
+	struct call *c = exchange_data(x);
+	struct err e = {0};
+
+	if (tar_read(&archive_of(c)->reader, data, size, &members, c, &e) < 0)
+		refuse(c, &e);
+}
+
+static void on_body_end(struct exchange *x)
+{
+	struct call *c = exchange_data(x);
+	struct err e = {0};
+
+	if (tar_finish(&archive_of(c)->reader, &e) < 0)
+		refuse(c, &e);
+	else
+		talk_send(c->talk, FRAME_FINISH, NULL, 0, NULL, 0);
+}
+
+static void on_unpacked(struct call *c)
+{
+	call_reply(c, 204, NULL);
+}
+
+static void on_talk_room(struct call *c)
+{
+	exchange_resume(c->x);
+}
+
+static void drop_reader(struct call *c)
+{
+	tar_done(&archive_of(c)->reader);
+}
+
+static const struct asking unpacking = {NULL, on_unpacked, on_talk_room};
+
+void archive_put(struct call *c)
+{
+	const char *path;
+
+	if (!begin(c, &path))
+		return;
+	c->release = drop_reader;
+	c->ops.on_body = on_body;
+	c->ops.on_body_end = on_body_end;
+	ask(c, &unpacking, FRAME_UNPACK, path, strlen(path) + 1, NULL, 0);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/artifacts.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/fd.h"
+#include "base/tree.h"
+#include "native/collect.h"
+#include "service/problem.h"
+
+enum { MOST_TOLD = 4096, MOST_LOOKED_AT = 200000 };
+
+/* The two places, in the order they are collected. */
+static const char *const places[] = {"/output", "/workspace"};
+
+struct collection {
+	int dir;   /* the run's folder, -1 until something is kept */
+	int file;  /* the one being received, -1: its bytes are thrown away */
+	size_t place;
+	uint64_t left, file_left;
+	size_t looked_at;
+	struct artifact *row; /* of the file being received */
+};
+
+static void next_place(struct run *r);
+
+void artifacts_close(struct run *r)
+{
+	struct collection *c = r->collection;
+
+	if (!c)
+		return;
+	fd_close(&c->dir);
+	fd_close(&c->file);
+	free(TAKE_PTR(r->collection));
+}
+
+static void done(struct run *r)
+{
+	if (r->talk)
+		box_hang_up(r->box, TAKE_PTR(r->talk));
+	artifacts_close(r);
+	run_artifacts_done(r);
+}
+
+static int open_beneath(int dir, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)flags | O_CLOEXEC | O_NOFOLLOW,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+}
+
+static int open_root(const struct service *v, bool make)
+{
+	char path[sizeof v->config.state_dir + 16];
+
+	snprintf(path, sizeof path, "%s/artifacts", v->config.state_dir);
+	if (make)
+		(void)mkdir(path, 0700);
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+static int open_run(struct run *r)
+{
+	_cleanup_close_ int root = open_root(r->service, true);
+
+	if (root < 0)
+		return -1;
+	(void)mkdirat(root, r->result.id, 0700);
+	return openat(root, r->result.id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Folders on the way are made; everything below dir is ours alone. */
+static int create_beneath(int dir, const char *path)
+{
+	char copy[4200];
+	int fd = dup(dir);
+
+	snprintf(copy, sizeof copy, "%s", path);
+	for (char *p = copy, *slash; fd >= 0 && (slash = strchr(p, '/')); p = slash + 1) {
+		int next;
+
+		*slash = '\0';
+		(void)mkdirat(fd, p, 0700);
+		next = openat(fd, p, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		close(fd);
+		fd = next;
+		*slash = '/';
+	}
+	if (fd >= 0) {
+		const char *slash = strrchr(copy, '/');
+		int file = openat(fd, slash ? slash + 1 : copy,
+				  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+		close(fd);
+		return file;
+	}
+	return -1;
+}
+
+static struct artifact *add_row(struct run *r, const char *path, uint64_t size, const char *skipped)
+{
+	struct result *result = &r->result;
+	struct artifact *more, *row;
+
+	if (result->artifact_count >= MOST_TOLD)
+		return NULL;
+	more = realloc(result->artifacts, (result->artifact_count + 1) * sizeof *more);
+	if (!more)
+		return NULL;
+	result->artifacts = more;
+	row = &more[result->artifact_count];
+	*row = (struct artifact){strdup(path), skipped ? RESULT_UNKNOWN : size, skipped};
+	if (!row->path)
+		return NULL;
+	result->artifact_count++;
+	return row;
+}
+
+static const char *why_not(const struct collection *c, const struct entry_record *entry,
+			   const char *name)
+{
+	if (!artifact_name_is_safe(name))
+		return "control character in its name";
+	if (S_ISLNK(entry->mode))
+		return "symbolic link";
+	if (!S_ISREG(entry->mode))
+		return "not a regular file";
+	if (entry->size_bytes > c->left)
+		return "too large";
+	return NULL;
+}
+
+static void on_entry(struct run *r, const struct entry_record *entry, const char *name)
+{
+	struct collection *c = r->collection;
+	const char *skipped;
+
+	fd_close(&c->file);
+	c->row = NULL;
+	if (S_ISDIR(entry->mode) ||
+	    !artifact_is_wanted(c->place == 0 ? NULL : &r->spec.artifacts, name))
+		return;
+	skipped = why_not(c, entry, name);
+	if (!skipped) {
+		c->file = create_beneath(c->dir, name);
+		if (c->file < 0)
+			skipped = errno == EEXIST ? "another artifact has this name"
+						  : "cannot be written to the output folder";
+	}
+	c->row = add_row(r, name, entry->size_bytes, skipped);
+	c->file_left = skipped ? 0 : entry->size_bytes;
+	if (!skipped)
+		c->left -= entry->size_bytes;
+}
+
+static void on_bytes(struct run *r, const void *data, size_t size)
+{
+	struct collection *c = r->collection;
+
+	if (c->file < 0)
+		return;
+	if (size > c->file_left || fd_write_all(c->file, data, size) < 0) {
+		fd_close(&c->file);
+		if (c->row) {
+			c->row->skipped = "cannot be written to the output folder";
+			c->row->size_bytes = RESULT_UNKNOWN;
+		}
+		r->result.artifacts_failed = true;
+		return;
+	}
+	c->file_left -= size;
+}
+
+static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct run *r = talk_data(t);
+	struct entry_record entry;
+	const char *name, *target;
+
+	if (f->type == FRAME_ENTRY && ++r->collection->looked_at <= MOST_LOOKED_AT &&
+	    entry_record_decode(payload, f->size, ENTRY_BELOW, &entry, &name, &target) == 0) {
+		on_entry(r, &entry, name);
+	} else if (f->type == FRAME_DATA) {
+		on_bytes(r, payload, f->size);
+	} else if (f->type == FRAME_DONE) {
+		box_hang_up(r->box, TAKE_PTR(r->talk));
+		r->collection->place++;
+		next_place(r);
+	} else if (f->type != FRAME_EOF) {
+		r->result.artifacts_failed = true;
+		done(r);
+	}
+}
+
+static void on_end(struct talk *t, int error)
+{
+	struct run *r = talk_data(t);
+
+	(void)error;
+	r->result.artifacts_failed = true;
+	done(r);
+}
+
+static const struct talk_ops ops = {.on_frame = on_frame, .on_end = on_end};
+
+static bool is_asked_for(const struct run *r, size_t place)
+{
+	return place == 0 ? r->output_folder : r->spec.artifacts.count > 0;
+}
+
+static void next_place(struct run *r)
+{
+	struct collection *c = r->collection;
+	struct err e = {0};
+
+	fd_close(&c->file);
+	while (c->place < ARRAY_SIZE(places) && !is_asked_for(r, c->place))
+		c->place++;
+	if (c->place == ARRAY_SIZE(places)) {
+		done(r);
+		return;
+	}
+	r->talk = box_talk(r->box, &ops, r, &e);
+	if (!r->talk) {
+		r->result.artifacts_failed = true;
+		done(r);
+		return;
+	}
+	talk_send(r->talk, FRAME_WALK, places[c->place], strlen(places[c->place]) + 1, NULL, 0);
+}
+
+void artifacts_begin(struct run *r)
+{
+	struct collection *c = calloc(1, sizeof *c);
+
+	if (c) {
+		*c = (struct collection){.dir = open_run(r),
+					 .file = -1,
+					 .left = r->service->config.artifact_bytes};
+		r->collection = c;
+	}
+	if (!c || c->dir < 0) {
+		r->result.artifacts_failed = true;
+		done(r);
+		return;
+	}
+	next_place(r);
+}
+
+int artifact_open(struct service *v, const char *run_id, const char *path, uint64_t *ret_size,
+		  struct err *e)
+{
+	_cleanup_close_ int root = open_root(v, false);
+	_cleanup_close_ int dir = root < 0 ? -1 : open_beneath(root, run_id, O_PATH | O_DIRECTORY);
+	_cleanup_close_ int fd = dir < 0 ? -1 : open_beneath(dir, path, O_RDONLY | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return problem_set(e, PROBLEM_NOT_FOUND, "run %s has no artifact %.200s", run_id, path);
+	*ret_size = (uint64_t)st.st_size;
+	return TAKE_FD(fd);
+}
+
+void artifacts_retain(struct service *v)
+{
+	_cleanup_close_ int root = open_root(v, false);
+	int list = root < 0 ? -1 : openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = list < 0 ? NULL : fdopendir(list);
+	int64_t oldest = wall_ms() - (int64_t)(v->config.artifact_retention_us / 1000);
+	struct dirent *entry;
+	struct stat st;
+
+	while (d && (entry = readdir(d)))
+		if (is_object_id(entry->d_name, "run_") &&
+		    fstatat(root, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    (int64_t)st.st_mtime * 1000 < oldest)
+			(void)tree_remove(root, entry->d_name);
+	if (d)
+		closedir(d);
+}

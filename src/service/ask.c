@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/ask.h"
+
+#include <string.h>
+
+enum { SILENCE_LIMIT_S = 30 };
+
+/* What an errno from inside says about the request. */
+static const struct {
+	int errnum;
+	enum problem problem;
+} meanings[] = {
+	{ENOENT, PROBLEM_NOT_FOUND},    {ESRCH, PROBLEM_NOT_FOUND},
+	{EEXIST, PROBLEM_CONFLICT},     {ENOTEMPTY, PROBLEM_CONFLICT},
+	{EBUSY, PROBLEM_CONFLICT},      {EACCES, PROBLEM_FORBIDDEN},
+	{EPERM, PROBLEM_FORBIDDEN},     {EROFS, PROBLEM_FORBIDDEN},
+	{ENOTDIR, PROBLEM_CONFLICT},    {EISDIR, PROBLEM_CONFLICT},
+	{ECONNREFUSED, PROBLEM_BAD_GATEWAY}, {ETIMEDOUT, PROBLEM_BAD_GATEWAY},
+	{EHOSTUNREACH, PROBLEM_BAD_GATEWAY}, {ENETUNREACH, PROBLEM_BAD_GATEWAY},
+	{EAGAIN, PROBLEM_UNAVAILABLE},  {ENOMEM, PROBLEM_UNAVAILABLE},
+};
+
+void ask_failed(struct call *c, const struct failed_record *failed)
+{
+	struct exchange *x = c->x;
+	struct err e = {0};
+
+	if (exchange_began(x)) {
+		call_free(c);
+		exchange_end(x, false);
+		return;
+	}
+	err_set(&e, (int)failed->errnum, "%s", failed->what);
+	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
+		if (meanings[i].errnum == (int)failed->errnum)
+			e.code = (int)meanings[i].problem;
+	if (failed->errnum == ENOSPC || failed->errnum == EDQUOT || failed->errnum == EFBIG) {
+		e.code = PROBLEM_CONFLICT;
+		err_prefix(&e, "the sandbox's disk is full");
+	}
+	call_problem(c, &e);
+}
+
+static void broken(struct call *c)
+{
+	struct exchange *x = c->x;
+	struct err e = {0};
+
+	if (exchange_began(x)) {
+		call_free(c);
+		exchange_end(x, false);
+		return;
+	}
+	problem_set(&e, c->box->killing ? PROBLEM_SANDBOX_ENDED : PROBLEM_BAD_GATEWAY,
+		    "the sandbox hung up before it had answered");
+	call_problem(c, &e);
+}
+
+static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct call *c = talk_data(t);
+	const struct asking *how = c->asking;
+	struct failed_record failed;
+
+	if (f->type == FRAME_DONE)
+		how->on_done(c);
+	else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0)
+		ask_failed(c, &failed);
+	else if (!how->on_frame || !how->on_frame(c, f, payload))
+		broken(c);
+}
+
+static void on_end(struct talk *t, int error)
+{
+	struct call *c = talk_data(t);
+
+	(void)error;
+	broken(c);
+}
+
+static void on_room(struct talk *t)
+{
+	struct call *c = talk_data(t);
+
+	if (c->asking->on_room)
+		c->asking->on_room(c);
+}
+
+static const struct talk_ops ops = {.on_frame = on_frame, .on_room = on_room, .on_end = on_end};
+
+bool ask(struct call *c, const struct asking *how, enum frame_type type, const void *record,
+	 size_t record_size, const void *tail, size_t tail_size)
+{
+	struct err e = {0};
+
+	c->asking = how;
+	c->talk = box_talk(c->box, &ops, c, &e);
+	if (!c->talk) {
+		call_problem(c, &e);
+		return false;
+	}
+	talk_limit(c->talk, SILENCE_LIMIT_S);
+	talk_send(c->talk, type, record, record_size, tail, tail_size);
+	return true;
+}
+
+int check_path(const char *name, const char *path, size_t size, struct err *e)
+{
+	if (!path)
+		return err_set(e, 0, "%s: is missing", name);
+	if (path[0] != '/')
+		return err_set(e, 0, "%s: must be an absolute path", name);
+	if (strlen(path) != size || size >= 4096)
+		return err_set(e, 0, "%s: must have at most 4095 bytes, and no NUL", name);
+	return 0;
+}

@@ -1,0 +1,854 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/box.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "service/problem.h"
+
+/* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
+#define IDLE_LOOKS   8
+#define LOOK_MIN_US  50000u
+#define LOOK_MAX_US  30000000u
+/* Less CPU time than this between two looks is no work: init itself uses none while nothing happens. */
+#define WORK_CPU_US 200u
+
+static void arm(struct box *b);
+
+/* ---- finding ---- */
+
+static struct box **row_of(struct service *v, const char *id)
+{
+	unsigned n = 0;
+
+	/* Ids are random digits behind their prefix: three of them spread well. */
+	for (int i = 4; i < 7 && id[i]; i++)
+		n = n << 4 | ((unsigned)(id[i] <= '9' ? id[i] - '0' : id[i] - 'a' + 10) & 15);
+	return &v->boxes[n % ARRAY_SIZE(v->boxes)];
+}
+
+struct box *box_find(struct service *v, const char *id)
+{
+	struct box *b = *row_of(v, id);
+
+	while (b && strcmp(b->stored.id, id) != 0)
+		b = b->next;
+	return b;
+}
+
+static void insert(struct box *b)
+{
+	struct box **row = row_of(b->service, b->stored.id);
+
+	b->next = *row;
+	*row = b;
+	b->service->box_count++;
+	b->counted = true;
+	b->references = 1;
+}
+
+static void take_out(struct box *b)
+{
+	struct box **at = row_of(b->service, b->stored.id);
+
+	if (!b->counted)
+		return;
+	while (*at != b)
+		at = &(*at)->next;
+	*at = b->next;
+	b->service->box_count--;
+	b->counted = false;
+}
+
+static void clock_closed(uv_handle_t *h)
+{
+	struct box *b = h->data;
+
+	b->has_clock = false;
+	box_release(b);
+}
+
+static void box_free(struct box *b)
+{
+	stored_sandbox_done(&b->stored);
+	spec_done(&b->spec);
+	json_decref(b->metadata);
+	free(b);
+}
+
+void box_hold(struct box *b)
+{
+	b->references++;
+}
+
+void box_release(struct box *b)
+{
+	if (--b->references == 0)
+		box_free(b);
+}
+
+void waiter_add(struct waiter **list, struct waiter *w)
+{
+	w->next = *list;
+	*list = w;
+}
+
+void waiter_remove(struct waiter **list, struct waiter *w)
+{
+	for (; *list; list = &(*list)->next)
+		if (*list == w) {
+			*list = w->next;
+			return;
+		}
+}
+
+/* A waiter may add or remove others while it is told. */
+static void tell(struct box *b, struct waiter **list)
+{
+	box_hold(b);
+	while (*list) {
+		struct waiter *w = *list;
+
+		*list = w->next;
+		w->next = NULL;
+		w->tell(w, b);
+	}
+	box_release(b);
+}
+
+void box_tell_changed(struct box *b)
+{
+	tell(b, &b->changed);
+}
+
+/* ---- what is remembered ---- */
+
+static void put(struct box *b)
+{
+	struct err e = {0};
+
+	if (store_begin(b->service->store, &e) < 0 ||
+	    store_sandbox_put(b->service->store, &b->stored, &e) < 0)
+		store_failed(b->service, &e);
+}
+
+static void put_now(struct box *b)
+{
+	struct err e = {0};
+
+	put(b);
+	if (store_commit(b->service->store, &e) < 0)
+		store_failed(b->service, &e);
+}
+
+static json_t *number_or_null(uint64_t n)
+{
+	return n == UINT64_MAX ? json_null() : json_integer((json_int_t)n);
+}
+
+static json_t *usage_json(const struct box *b)
+{
+	const struct spawner_counters *c = &b->counters;
+
+	if (!b || !b->has_counters)
+		return json_pack("{sn sn sn sn sn}", "cpu_ms", "memory_bytes", "memory_peak_bytes",
+				 "pids", "pids_peak");
+	return json_pack("{so so so so so}", "cpu_ms",
+			 c->cpu_us == UINT64_MAX ? json_null() : json_real((double)c->cpu_us / 1000),
+			 "memory_bytes", number_or_null(c->memory_bytes), "memory_peak_bytes",
+			 number_or_null(c->memory_peak_bytes), "pids", number_or_null(c->pids),
+			 "pids_peak", number_or_null(c->pids_peak));
+}
+
+static json_t *enforced_json(const struct spawner_created *c, const char *runtime)
+{
+	return json_pack("{ss sb sb si ss ss ss ss ss ss ss ss ss sb ss si}", "runtime", runtime,
+			 "rootless", (int)c->enforced.rootless, "user_namespace",
+			 (int)c->enforced.user_namespace, "uid", (int)c->enforced.uid, "memory",
+			 c->enforced.memory, "swap", c->enforced.swap, "cpu", c->enforced.cpu, "pids",
+			 c->enforced.pids, "network", c->enforced.network, "network_denials",
+			 "not observed", "rootfs", c->enforced.rootfs, "disk", c->enforced.disk,
+			 "capabilities", c->enforced.capabilities, "no_new_privs",
+			 (int)c->enforced.no_new_privs, "seccomp", c->enforced.seccomp, "landlock",
+			 (int)c->enforced.landlock);
+}
+
+static void fill_enforced(struct box *b)
+{
+	const struct spawner_created *c = &b->created;
+
+	b->enforced = (struct enforced){
+		.runtime = b->spec.runtime,
+		.rootless = c->enforced.rootless,
+		.user_namespace = c->enforced.user_namespace,
+		.uid = c->enforced.uid,
+		.memory = c->enforced.memory,
+		.swap = c->enforced.swap,
+		.cpu = c->enforced.cpu,
+		.pids = c->enforced.pids,
+		.network = c->enforced.network,
+		.network_denials = "not observed",
+		.rootfs = c->enforced.rootfs,
+		.disk = c->enforced.disk,
+		.capabilities = c->enforced.capabilities,
+		.no_new_privs = c->enforced.no_new_privs,
+		.landlock = (int)c->enforced.landlock,
+	};
+	snprintf(b->enforced.seccomp, sizeof b->enforced.seccomp, "%s", c->enforced.seccomp);
+}
+
+static json_t *strings_json(const struct strings *list)
+{
+	json_t *j = json_array();
+
+	for (size_t i = 0; j && i < list->count; i++)
+		json_array_append_new(j, json_string(list->item[i]));
+	return j;
+}
+
+/* What is kept of the spec: limits for whoever reads it, and what commands need after a restart. The
+ * environment goes with the sandbox. */
+static char *spec_text(const struct box *b)
+{
+	const struct spec *s = &b->spec;
+	_cleanup_json_ json_t *j = json_pack(
+		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI} sO}", "image", s->image, "runtime",
+		s->runtime, "profile", s->profile, "limits", "memory", (json_int_t)s->memory_bytes,
+		"cpus", (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
+		b->disk_bytes ? json_integer((json_int_t)b->disk_bytes) : json_null(), "defaults",
+		"env", strings_json(&s->env), "workdir", s->workdir, "uid", (json_int_t)s->uid, "gid",
+		(json_int_t)s->gid, "max_output", (json_int_t)s->max_output_bytes, "life_us",
+		(json_int_t)b->life_us, "metadata", b->metadata);
+
+	if (j && b->stored.state == STATE_ENDED)
+		json_object_del(j, "defaults");
+	return j ? json_dumps(j, JSON_COMPACT) : NULL;
+}
+
+static void keep_texts(struct box *b)
+{
+	_cleanup_json_ json_t *usage = usage_json(b);
+	char *text = spec_text(b);
+
+	if (text) {
+		free(b->stored.spec);
+		b->stored.spec = text;
+	}
+	if (b->stored.state == STATE_ENDED) {
+		free(b->stored.usage);
+		b->stored.usage = usage ? json_dumps(usage, JSON_COMPACT) : NULL;
+	}
+}
+
+/* ---- clocks ---- */
+
+static uint64_t look_interval(const struct box *b)
+{
+	uint64_t us = (uint64_t)b->stored.idle_timeout_ms * 1000 / IDLE_LOOKS;
+
+	return us < LOOK_MIN_US ? LOOK_MIN_US : us > LOOK_MAX_US ? LOOK_MAX_US : us;
+}
+
+static void look_for_work(struct box *b, uint64_t now)
+{
+	uint64_t cpu;
+
+	if (b->talks > 0)
+		b->idle_at_us = now;
+	if (!box_cpu_us(b, &cpu))
+		return;
+	if (cpu > b->last_cpu + WORK_CPU_US)
+		b->idle_at_us = now;
+	b->last_cpu = cpu;
+}
+
+static void time_is_up(struct box *b, enum reason why)
+{
+	if (b->stored.pause_on_timeout)
+		box_pause(b);
+	else
+		box_end(b, why);
+}
+
+static void on_clock(uv_timer_t *t)
+{
+	struct box *b = t->data;
+	uint64_t now = now_us();
+
+	if (b->stored.state == STATE_PAUSED) {
+		if (now >= b->paused_us + b->service->config.paused_retention_us)
+			box_end(b, REASON_TIMEOUT);
+	} else if (b->stored.state == STATE_RUNNING && b->pause_wanted == 0) {
+		if (b->stored.idle_timeout_ms)
+			look_for_work(b, now);
+		if (b->expires_us && now >= b->expires_us)
+			time_is_up(b, REASON_TIMEOUT);
+		else if (b->stored.idle_timeout_ms &&
+			 now >= b->idle_at_us + (uint64_t)b->stored.idle_timeout_ms * 1000)
+			time_is_up(b, REASON_IDLE_TIMEOUT);
+	}
+	arm(b);
+}
+
+static void arm(struct box *b)
+{
+	uint64_t now = now_us(), at = UINT64_MAX;
+
+	if (!b->has_clock)
+		return;
+	if (b->killing || b->stored.state == STATE_ENDED || b->stored.state == STATE_CREATING) {
+		uv_timer_stop(&b->clock);
+		return;
+	}
+	if (b->stored.state == STATE_PAUSED) {
+		at = b->paused_us + b->service->config.paused_retention_us;
+	} else {
+		if (b->expires_us)
+			at = b->expires_us;
+		if (b->stored.idle_timeout_ms && at > now + look_interval(b))
+			at = now + look_interval(b);
+	}
+	if (at == UINT64_MAX)
+		uv_timer_stop(&b->clock);
+	else
+		uv_timer_start(&b->clock, on_clock, at > now ? (at - now + 999) / 1000 : 1, 0);
+}
+
+static void start_clock(struct box *b)
+{
+	if (uv_timer_init(&b->service->loop, &b->clock) < 0)
+		return;
+	b->clock.data = b;
+	b->has_clock = true;
+	box_hold(b);
+}
+
+static void begin_life(struct box *b)
+{
+	uint64_t now = now_us();
+
+	b->idle_at_us = now;
+	b->expires_us = b->life_us ? now + b->life_us : 0;
+	b->stored.expires_ms = b->life_us ? wall_ms() + (int64_t)(b->life_us / 1000) : 0;
+}
+
+/* ---- ends ---- */
+
+static void give_back_quota(struct box *b)
+{
+	if (!b->admitted)
+		return;
+	b->admitted = false;
+	quota_release(b->service->quotas, b->stored.owner, b->stored.session,
+		      &(struct quota_amounts){.sandboxes = 1,
+					      .memory_bytes = b->spec.memory_bytes,
+					      .cpus_millis = b->spec.cpus_millis,
+					      .disk_bytes = b->disk_bytes});
+}
+
+/* The end, whatever led to it: written down, told, and taken out. */
+static void finish(struct box *b, enum reason reason, const char *message)
+{
+	struct service *v = b->service;
+
+	b->stored.state = STATE_ENDED;
+	b->stored.reason = reason;
+	b->stored.ended_ms = wall_ms();
+	free(b->stored.message);
+	b->stored.message = message && *message ? strdup(message) : NULL;
+	keep_texts(b);
+	put(b);
+	v->metrics.sandboxes_ended[reason]++;
+	event_emit(v, "sandbox.ended", b, NULL, reasons[reason].name);
+	audit(v, b->killer[0] ? b->killer : b->stored.owner, b->stored.session, "sandbox.end",
+	      b->stored.id, json_pack("{ss}", "reason", reasons[reason].name));
+	give_back_quota(b);
+	take_out(b);
+	tell(b, &b->made);
+	tell(b, &b->changed);
+	tell(b, &b->gone);
+	if (b->has_clock) {
+		uv_timer_stop(&b->clock);
+		uv_close((uv_handle_t *)&b->clock, clock_closed);
+	}
+	box_release(b);
+}
+
+static enum reason judge_end(const struct box *b, const struct spawner_ended *ended)
+{
+	if (b->stored.verdict >= 0)
+		return (enum reason)b->stored.verdict;
+	if (!ended->known)
+		return REASON_LOST;
+	if (ended->signaled && ended->status == SIGKILL && ended->counters.oom_kills > 0)
+		return REASON_OOM;
+	return REASON_RUNTIME_CRASH;
+}
+
+static void ignore_answer(void *data, const struct spawner_header *message)
+{
+	(void)data;
+	(void)message;
+}
+
+void box_on_ended(struct service *v, const struct spawner_ended *ended)
+{
+	struct box *b = box_find(v, ended->id);
+	enum reason reason;
+
+	if (b) {
+		b->counters = ended->counters;
+		b->has_counters = true;
+		reason = judge_end(b, ended);
+		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+	}
+	/* Only after it is on disk may the spawner forget it. */
+	if (store_commit(v->store, &(struct err){0}) == 0 &&
+	    link_ask(v->link, SPAWNER_RELEASE, ended->id, ignore_answer, NULL) < 0)
+		return; /* it is told again after the next HELLO */
+}
+
+void box_end(struct box *b, enum reason verdict)
+{
+	if (b->killing || b->stored.state == STATE_ENDED)
+		return;
+	b->killing = true;
+	b->stored.verdict = (int)verdict;
+	put_now(b);
+	arm(b);
+	/* One that is still being made is killed when it is; a line that is down comes back (recover.c). */
+	if (b->stored.state != STATE_CREATING &&
+	    link_ask(b->service->link, SPAWNER_KILL, b->stored.id, ignore_answer, NULL) < 0)
+		log_event("kill.delayed", json_pack("{ss}", "sandbox", b->stored.id));
+}
+
+void box_lost(struct service *v, struct stored_sandbox *stored)
+{
+	struct err e = {0};
+
+	stored->state = STATE_ENDED;
+	stored->reason = stored->verdict >= 0 ? (enum reason)stored->verdict : REASON_LOST;
+	stored->ended_ms = wall_ms();
+	if (store_begin(v->store, &e) < 0 || store_sandbox_put(v->store, stored, &e) < 0)
+		store_failed(v, &e);
+	audit(v, "system", stored->session, "sandbox.end", stored->id,
+	      json_pack("{ss}", "reason", reasons[stored->reason].name));
+}
+
+/* ---- making ---- */
+
+static void made(struct box *b, const struct spawner_created *c)
+{
+	_cleanup_json_ json_t *enforced = NULL;
+
+	b->created = *c;
+	fill_enforced(b);
+	enforced = enforced_json(c, b->spec.runtime);
+	b->stored.enforced = enforced ? json_dumps(enforced, JSON_COMPACT) : NULL;
+	b->stored.state = STATE_RUNNING;
+	begin_life(b);
+	keep_texts(b);
+	put(b);
+	b->service->metrics.sandboxes_created++;
+	b->service->metrics.create_count++;
+	b->service->metrics.create_us_sum += now_us() - b->asked_us;
+	if (b->killing) {
+		b->killing = false;
+		box_end(b, (enum reason)b->stored.verdict);
+	}
+	if (!b->stored.one_shot) {
+		start_clock(b);
+		arm(b);
+	}
+	event_emit(b->service, "sandbox.created", b, NULL, NULL);
+	tell(b, &b->made);
+}
+
+static void not_made(struct box *b, const struct spawner_refused *r)
+{
+	enum reason reason = r->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
+			     : r->code == CODE_SANDBOX_RUNTIME_UNAVAILABLE
+				     ? REASON_RUNTIME_UNAVAILABLE
+				     : REASON_CREATE_FAILED;
+
+	memcpy(b->stage, r->stage, sizeof b->stage);
+	b->errnum = (int)r->errnum;
+	b->failed_code = (enum code)r->code;
+	b->refused = true;
+	finish(b, reason, r->text);
+}
+
+static void on_made(void *data, const struct spawner_header *message)
+{
+	struct box *b = data;
+
+	/* The spawner went away: whether it was made, its successor knows (recover.c). */
+	if (!message)
+		b->unsure = true;
+	else if (b->stored.state == STATE_CREATING && message->type == SPAWNER_CREATED)
+		made(b, (const struct spawner_created *)message);
+	else if (b->stored.state == STATE_CREATING && message->type == SPAWNER_REFUSED)
+		not_made(b, (const struct spawner_refused *)message);
+	box_release(b);
+}
+
+static int add_volume(struct spawner_create *c, const char *box, const char *host, bool writable,
+		      struct err *e)
+{
+	struct spawner_volume *v = &c->volumes[c->volume_count];
+
+	if (c->volume_count == ARRAY_SIZE(c->volumes))
+		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume: at most %d", SPEC_MAX_VOLUMES);
+	if (strlen(box) >= sizeof v->box || strlen(host) >= sizeof v->host)
+		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume: the path is too long");
+	memcpy(v->box, box, strlen(box) + 1);
+	memcpy(v->host, host, strlen(host) + 1);
+	v->writable = writable;
+	c->volume_count++;
+	return 0;
+}
+
+/* "BOX[:ro|:rw]" of a volume whose descriptor came along. */
+static int add_fd_volume(struct spawner_create *c, const char *text, struct err *e)
+{
+	char box[SPEC_PATH_SIZE];
+	size_t n = strlen(text);
+	bool writable = n > 3 && strcmp(text + n - 3, ":rw") == 0;
+
+	if (n > 3 && (writable || strcmp(text + n - 3, ":ro") == 0))
+		n -= 3;
+	if (n >= sizeof box)
+		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume_fds: the path is too long");
+	memcpy(box, text, n);
+	box[n] = '\0';
+	if (box_path_check("volume_fds", box, e) < 0)
+		return -1;
+	return add_volume(c, box, "", writable, e);
+}
+
+static int fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
+		       size_t fd_count, struct err *e)
+{
+	const struct spec *s = &b->spec;
+
+	memcpy(c->id, b->stored.id, sizeof c->id);
+	memcpy(c->image, s->image, sizeof c->image);
+	memcpy(c->runtime, s->runtime, sizeof c->runtime);
+	memcpy(c->profile, s->profile, sizeof c->profile);
+	memcpy(c->hostname, s->hostname, sizeof c->hostname);
+	c->memory_bytes = s->memory_bytes;
+	c->memory_swap_bytes = s->memory_swap_bytes;
+	c->cpus_millis = s->cpus_millis;
+	c->pids_limit = s->pids_limit;
+	c->disk_bytes = b->disk_bytes;
+	c->uid = s->uid;
+	c->gid = s->gid;
+	for (size_t i = 0; i < s->tmpfs_count; i++) {
+		struct spawner_tmpfs *t = &c->tmpfs[c->tmpfs_count++];
+
+		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
+		t->size_bytes = s->tmpfs[i].size_bytes;
+		t->inodes = s->tmpfs[i].inodes;
+		t->exec = s->tmpfs[i].exec;
+	}
+	for (size_t i = 0; i < fd_count; i++)
+		if (add_fd_volume(c, fd_boxes[i], e) < 0)
+			return -1;
+	for (size_t i = 0; i < s->volume_count; i++)
+		if (add_volume(c, s->volumes[i].box, s->volumes[i].host, s->volumes[i].writable, e) < 0)
+			return -1;
+	return 0;
+}
+
+struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
+		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
+		       const char *const *fd_boxes, const int *fds, size_t fd_count, struct err *e)
+{
+	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
+	struct box *b = calloc(1, sizeof *b);
+
+	if (!b || !c) {
+		free(b);
+		stored_sandbox_done(stored);
+		spec_done(spec);
+		err_set(e, ENOMEM, "make a sandbox");
+		e->code = PROBLEM_UNAVAILABLE;
+		return NULL;
+	}
+	b->service = v;
+	b->stored = TAKE(*stored, (struct stored_sandbox){0});
+	b->spec = TAKE(*spec, (struct spec){0});
+	b->disk_bytes = disk_bytes;
+	b->life_us = life_us;
+	b->metadata = metadata ? json_incref(metadata) : json_object();
+	b->stored.verdict = -1;
+	b->asked_us = now_us();
+	make_object_id(b->stored.id, "sbx_");
+	insert(b);
+	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
+	if (fill_create(c, b, fd_boxes, fd_count, e) == 0) {
+		keep_texts(b);
+		put(b);
+		b->references++; /* the answer's */
+		if (link_create(v->link, c, fds, fd_count, on_made, b) == 0)
+			return b;
+		b->references--;
+		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");
+		finish(b, REASON_CREATE_FAILED, e->text);
+		return NULL;
+	}
+	take_out(b);
+	box_release(b);
+	return NULL;
+}
+
+/* ---- pause and use ---- */
+
+static void on_paused(void *data, const struct spawner_header *message)
+{
+	struct box *b = data;
+	bool done = message && message->type == SPAWNER_DONE;
+	bool pausing = b->pause_wanted > 0;
+
+	b->pause_wanted = 0;
+	if (b->stored.state == STATE_ENDED) {
+		box_release(b);
+		return;
+	}
+	if (done) {
+		b->stored.state = pausing ? STATE_PAUSED : STATE_RUNNING;
+		b->stored.paused_ms = pausing ? wall_ms() : 0;
+		b->paused_us = now_us();
+		if (!pausing)
+			begin_life(b);
+		put(b);
+		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL, NULL);
+	}
+	arm(b);
+	tell(b, &b->changed);
+	box_release(b);
+}
+
+static void ask_pause(struct box *b, bool pause)
+{
+	b->pause_wanted = pause ? 1 : -1;
+	box_hold(b);
+	if (link_ask(b->service->link, pause ? SPAWNER_PAUSE : SPAWNER_RESUME, b->stored.id, on_paused,
+		     b) < 0)
+		on_paused(b, NULL);
+}
+
+void box_pause(struct box *b)
+{
+	if (state_next(b->stored.state, EVENT_PAUSE) >= 0 && !b->pause_wanted && !b->killing)
+		ask_pause(b, true);
+}
+
+void box_resume(struct box *b)
+{
+	if (state_next(b->stored.state, EVENT_RESUME) >= 0 && !b->pause_wanted && !b->killing)
+		ask_pause(b, false);
+}
+
+int box_touch(struct box *b, struct err *e)
+{
+	b->idle_at_us = now_us();
+	if (b->stored.state == STATE_ENDED || b->killing)
+		return problem_set(e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
+	if (b->stored.state == STATE_CREATING)
+		return problem_set(e, PROBLEM_CONFLICT, "sandbox %s is still being made",
+				   b->stored.id);
+	if (b->stored.state != STATE_PAUSED && b->pause_wanted <= 0)
+		return 0;
+	if (!b->stored.resume_on_touch)
+		return problem_set(e, PROBLEM_CONFLICT,
+				   "sandbox %s is paused: POST …/resume first", b->stored.id);
+	box_resume(b); /* what is said to init meanwhile waits in its socket */
+	return 0;
+}
+
+void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
+{
+	if (life_us != UINT64_MAX)
+		b->life_us = life_us;
+	if (idle_us != UINT64_MAX)
+		b->stored.idle_timeout_ms = (int64_t)((idle_us + 999) / 1000);
+	begin_life(b);
+	keep_texts(b);
+	put(b);
+	arm(b);
+	event_emit(b->service, "sandbox.renewed", b, NULL, NULL);
+}
+
+struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, struct err *e)
+{
+	struct talk *t = talk_open(&b->service->loop, b->ctl, ops, data, e);
+
+	if (!t) {
+		e->code = e->errnum == EAGAIN ? PROBLEM_UNAVAILABLE : PROBLEM_SANDBOX_ENDED;
+		return NULL;
+	}
+	b->talks++;
+	box_hold(b);
+	return t;
+}
+
+void box_hang_up(struct box *b, struct talk *t)
+{
+	talk_close(t);
+	b->talks--;
+	b->idle_at_us = now_us();
+	box_release(b);
+}
+
+/* ---- after a restart ---- */
+
+static int restore_spec(struct box *b, struct err *e)
+{
+	const char *text = b->stored.spec ? b->stored.spec : "{}";
+	_cleanup_json_ json_t *j = json_read(text, strlen(text), e);
+	json_t *limits = json_object_get(j, "limits"), *defaults = json_object_get(j, "defaults");
+	json_t *item;
+	size_t i;
+
+	if (!j || spec_init(&b->spec, e) < 0)
+		return -1;
+	snprintf(b->spec.profile, sizeof b->spec.profile, "%s",
+		 json_string_value(json_object_get(j, "profile")) ?: "default");
+	b->spec.memory_bytes = (uint64_t)json_integer_value(json_object_get(limits, "memory"));
+	b->spec.cpus_millis =
+		(uint64_t)(json_real_value(json_object_get(limits, "cpus")) * 1000 + 0.5);
+	b->spec.pids_limit = (uint64_t)json_integer_value(json_object_get(limits, "pids"));
+	b->disk_bytes = (uint64_t)json_integer_value(json_object_get(limits, "disk"));
+	b->spec.uid = (uint32_t)json_integer_value(json_object_get(defaults, "uid"));
+	b->spec.gid = (uint32_t)json_integer_value(json_object_get(defaults, "gid"));
+	b->spec.max_output_bytes =
+		(uint64_t)json_integer_value(json_object_get(defaults, "max_output"));
+	b->life_us = (uint64_t)json_integer_value(json_object_get(defaults, "life_us"));
+	snprintf(b->spec.workdir, sizeof b->spec.workdir, "%s",
+		 json_string_value(json_object_get(defaults, "workdir")) ?: "/workspace");
+	strings_done(&b->spec.env);
+	json_array_foreach(json_object_get(defaults, "env"), i, item)
+		if (spec_add_env(&b->spec, json_string_value(item) ?: "", e) < 0)
+			return -1;
+	b->metadata = json_incref(json_object_get(j, "metadata") ?: json_null());
+	return 0;
+}
+
+struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
+		      const struct spawner_live *live, struct err *e)
+{
+	struct box *b = calloc(1, sizeof *b);
+	int64_t left;
+
+	if (!b) {
+		err_set(e, ENOMEM, "adopt sandbox %s", stored->id);
+		return NULL;
+	}
+	b->service = v;
+	b->stored = TAKE(*stored, (struct stored_sandbox){0});
+	if (restore_spec(b, e) < 0) {
+		box_free(b);
+		return NULL;
+	}
+	b->created = live->created;
+	fill_enforced(b);
+	insert(b);
+	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
+	b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING;
+	b->idle_at_us = b->paused_us = now_us();
+	left = b->stored.expires_ms ? b->stored.expires_ms - wall_ms() : 0;
+	b->expires_us = b->stored.expires_ms ? now_us() + (uint64_t)(left > 0 ? left : 0) * 1000 : 0;
+	b->admitted = quota_take(v->quotas, b->stored.owner, b->stored.session,
+				 &(struct quota_amounts){.sandboxes = 1,
+							 .memory_bytes = b->spec.memory_bytes,
+							 .cpus_millis = b->spec.cpus_millis,
+							 .disk_bytes = b->disk_bytes});
+	if (!b->stored.one_shot) {
+		start_clock(b);
+		arm(b);
+	}
+	if (b->stored.verdict >= 0) {
+		int verdict = b->stored.verdict;
+
+		box_end(b, (enum reason)verdict);
+	}
+	return b;
+}
+
+/* ---- what can be read without privileges ---- */
+
+/* The number behind `key ` in a small file of lines, or the first number when key is "". */
+static bool read_count(const char *path, const char *key, uint64_t *ret)
+{
+	char text[4096];
+	size_t n = strlen(key);
+
+	if (!path[0] || fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
+		return false;
+	for (const char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+		if (strncmp(p, key, n) == 0) {
+			*ret = strtoull(p + n, NULL, 10);
+			return true;
+		}
+	return false;
+}
+
+bool box_oom_count(const struct box *b, uint64_t *ret)
+{
+	return read_count(b->created.memory_events, "oom_kill ", ret);
+}
+
+bool box_cpu_us(const struct box *b, uint64_t *ret)
+{
+	if (strstr(b->created.cpu_usage, "cpuacct"))
+		return read_count(b->created.cpu_usage, "", ret) && ((*ret /= 1000), true);
+	return read_count(b->created.cpu_usage, "usage_usec ", ret);
+}
+
+/* ---- for readers ---- */
+
+static json_t *object_or_empty(const char *text)
+{
+	json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+
+	return j ? j : json_object();
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return text ? json_string(text) : json_null();
+}
+
+static json_t *seconds_or_null(int64_t ms)
+{
+	return ms ? json_real((double)ms / 1000) : json_null();
+}
+
+json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live)
+{
+	static const char *const states[] = {"creating", "running", "paused", "ended"};
+	_cleanup_json_ json_t *spec = object_or_empty(s->spec);
+	json_t *limits = json_object_get(spec, "limits"), *metadata = json_object_get(spec, "metadata");
+	bool ended = s->state == STATE_ENDED;
+
+	return json_pack(
+		"{ss ss so so sO* sO* ss so so so so ss sb so so so so so so}", "id", s->id, "state",
+		states[s->state], "reason",
+		ended ? json_string(reasons[s->reason].name) : json_null(), "message",
+		text_or_null(s->message), "image", json_object_get(spec, "image"), "runtime",
+		json_object_get(spec, "runtime"), "owner", s->owner, "session",
+		text_or_null(s->session), "created_at", time_json(s->created_ms), "expires_at",
+		time_json(ended ? 0 : s->expires_ms), "idle_timeout",
+		seconds_or_null(s->idle_timeout_ms), "on_timeout",
+		s->pause_on_timeout ? "pause" : "kill", "resume_on_touch", s->resume_on_touch,
+		"ended_at", time_json(s->ended_ms), "limits",
+		limits ? json_incref(limits) : json_object(), "labels", object_or_empty(s->labels),
+		"metadata", json_is_object(metadata) ? json_incref(metadata) : json_object(), "usage",
+		live || !s->usage ? usage_json(live) : object_or_empty(s->usage), "enforced",
+		object_or_empty(s->enforced));
+}

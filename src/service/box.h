@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * box.h - a kept sandbox as cloched sees it: its state, its clocks, and what waits for its end.
+ *
+ * The verdict (why it is to end) is in the store before the kill is asked for. What happens to a
+ * sandbox in which state is the model's table (state_next).
+ */
+#ifndef SERVICE_BOX_H
+#define SERVICE_BOX_H
+
+#include "service/link.h"
+#include "service/service.h"
+#include "service/talk.h"
+
+/* One that wants to know when a sandbox is made, has changed, or is gone. Embedded in its owner. */
+struct waiter {
+	struct waiter *next;
+	void (*tell)(struct waiter *w, struct box *b);
+};
+
+struct box {
+	struct service *service;
+	struct box *next; /* in its hash row */
+	struct stored_sandbox stored;
+	struct spec spec;       /* limits and defaults of its commands */
+	uint64_t disk_bytes;
+	uint64_t life_us;       /* 0: never ends by itself */
+	json_t *metadata;
+	struct spawner_created created;
+	struct enforced enforced; /* texts are in created */
+	char ctl[256];
+	uv_timer_t clock;
+	bool has_clock, counted, killing, admitted;
+	unsigned talks;      /* open conversations: work */
+	uint64_t last_cpu;   /* as of the last look */
+	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
+	bool refused;        /* by the spawner, for what was asked */
+	bool unsure;         /* the spawner went away while it was being made */
+	char killer[64];     /* who asked for its end, for the audit; "" nobody */
+	int64_t pause_wanted; /* +1, -1: asked for, not yet answered */
+	struct spawner_counters counters; /* the last known */
+	bool has_counters;
+	char stage[16];
+	int errnum;
+	enum code failed_code;
+	struct waiter *made, *changed, *gone;
+	unsigned references;    /* runs and exchanges that hold it */
+};
+
+/* The one with this id that is alive, or NULL. */
+struct box *box_find(struct service *v, const char *id);
+
+/* Begin to make one. spec is taken over, also on failure. fds stay the caller's. The box is given back in
+ * STATE_CREATING with one reference; `made` waiters are told when it runs or has failed. */
+struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
+		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
+		       const char *const *fd_boxes, const int *fds, size_t fd_count,
+		       struct err *e) must_check;
+
+/* End it for this reason. Idempotent: the first verdict stays. */
+void box_end(struct box *b, enum reason verdict);
+
+/* Freeze or thaw; `changed` waiters are told. */
+void box_pause(struct box *b);
+void box_resume(struct box *b);
+
+/* Something uses it: the idle clock starts again, and a paused one goes on if it may. -1: it may not. */
+int box_touch(struct box *b, struct err *e) must_check;
+
+/* Its life begins again with these; UINT64_MAX leaves one as it is, 0 is never. */
+void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us);
+
+/* A conversation with its init, which counts as use until box_hang_up(). */
+struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
+		      struct err *e) must_check;
+void box_hang_up(struct box *b, struct talk *t);
+
+/* Tell who waits for a change, without one. */
+void box_tell_changed(struct box *b);
+
+void waiter_add(struct waiter **list, struct waiter *w);
+void waiter_remove(struct waiter **list, struct waiter *w);
+
+void box_hold(struct box *b);
+void box_release(struct box *b);
+
+/* The sandbox object of the API; live: NULL when it is gone. */
+json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live) must_check;
+
+/* From the spawner, and after a restart. */
+void box_on_ended(struct service *v, const struct spawner_ended *ended);
+struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
+		      const struct spawner_live *live, struct err *e) must_check;
+/* In the store it is alive, and nowhere else. */
+void box_lost(struct service *v, struct stored_sandbox *stored);
+
+/* Counters read where they are world-readable; false when they cannot be. */
+bool box_oom_count(const struct box *b, uint64_t *ret);
+bool box_cpu_us(const struct box *b, uint64_t *ret);
+
+#endif

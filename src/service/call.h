@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * call.h - one request of the API: who asks, for what, and how it is answered. The table of routes is
+ * routes.def; the answer's shapes are docs/openapi.json.
+ *
+ * A handler owns its call until it has answered: call_reply() and call_problem() free it. When the client
+ * goes first, `gone` is called and the call freed after it.
+ */
+#ifndef SERVICE_CALL_H
+#define SERVICE_CALL_H
+
+#include "service/body.h"
+#include "service/box.h"
+#include "service/problem.h"
+#include "service/reply.h"
+#include "service/run.h"
+
+struct asking;
+struct route;
+
+struct call {
+	struct service *service;
+	struct exchange *x;
+	char owner[64];
+	char session[132]; /* "" none */
+	bool admin;        /* sees and does everything */
+	char id[64], sub[64]; /* from the path, checked */
+	const char *rest;     /* of the path, behind the pattern */
+	struct box *box;      /* held; a live sandbox, on routes that need one */
+	json_t *body;
+	char body_sha256[65];
+	struct waiter waiter;
+	struct waiter **waits_in;
+	struct run *run;
+	struct talk *talk; /* hung up with the call */
+	const struct asking *asking; /* how its frames are answered (ask.h) */
+	const struct route *route; /* while the body comes */
+	void *data;        /* the handler's, freed with free() */
+	void (*gone)(struct call *c);    /* the client went away */
+	void (*release)(struct call *c); /* let go of what data holds, however it ended */
+	struct exchange_ops ops;
+};
+
+void call_reply(struct call *c, int status, json_t *j);
+void call_problem(struct call *c, const struct err *e);
+/* Answered otherwise: free it and let go of everything. */
+void call_free(struct call *c);
+
+/* Wait for the box to be made, changed or gone; then tell(call's box, call) by w->tell. */
+void call_wait(struct call *c, struct waiter **list, void (*tell)(struct waiter *w, struct box *b));
+struct call *call_of_waiter(struct waiter *w);
+
+/* Whether this owner may see what belongs to that one. */
+bool call_may_see(const struct call *c, const char *owner);
+
+/* The value of a flag in the query: present without a value, or "true". */
+bool call_flag(const struct call *c, const char *name);
+/* A number in the query; fallback when absent. -1 with e when it is none or outside. */
+int call_number(const struct call *c, const char *name, uint64_t fallback, uint64_t max,
+		uint64_t *ret, struct err *e) must_check;
+
+/* Make a sandbox for this caller under its quotas, with the descriptors that came along as volumes. stored and
+ * spec are taken over. As box_create(). */
+struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
+			  uint64_t disk, uint64_t life_us, json_t *metadata, json_t *volume_fds,
+			  struct err *e) must_check;
+
+/* The http_handler. context: the service. */
+void call_route(struct exchange *x, void *context);
+/* METHOD PATTERN per line. */
+void call_print_routes(FILE *out);
+
+#endif

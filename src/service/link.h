@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link.h - cloched's line to the spawner: requests with one callback each, ends as they happen.
+ *
+ * When the spawner goes, every open request is answered with no answer (NULL, NULL), the line is made
+ * again as soon as a spawner listens, and what lived is compared (on_up).
+ */
+#ifndef SERVICE_LINK_H
+#define SERVICE_LINK_H
+
+#include <uv.h>
+
+#include "spawner/request.h"
+
+struct link;
+
+/* message: the answer's struct by its header's type, or NULL when the spawner went away. */
+typedef void (*link_answer)(void *data, const struct spawner_header *message);
+
+struct link_ops {
+	void (*on_ended)(void *context, const struct spawner_ended *e);
+	/* Connected (again): the list of what lives follows by link_list(). */
+	void (*on_up)(void *context);
+	void (*on_down)(void *context);
+};
+
+struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *ops, void *context,
+		      struct err *e) must_check;
+void link_close(struct link *l);
+bool link_is_up(const struct link *l);
+
+/* The descriptors are sent and stay the caller's. -1 when the line is down or full: no callback then. */
+int link_create(struct link *l, struct spawner_create *c, const int *fds, size_t fd_count,
+		link_answer done, void *data) must_check;
+int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done,
+	     void *data) must_check;
+/* One call per LIVE, then DONE. */
+int link_list(struct link *l, link_answer each, void *data) must_check;
+
+#endif

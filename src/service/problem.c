@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/problem.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "service/reply.h"
+
+static const struct row {
+	const char *name;
+	int status;
+	bool retryable;
+	const char *title;
+} rows[] = {
+#define PROBLEM(name, status, retryable, title) {#name, status, retryable, title},
+#include "service/problem.def"
+#undef PROBLEM
+};
+
+int problem_set(struct err *e, enum problem p, const char *format, ...)
+{
+	char text[sizeof e->text];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	err_set(e, 0, "%s", text);
+	e->code = (int)p;
+	return -1;
+}
+
+static struct row row_of(const struct err *e)
+{
+	if (e->code > PROBLEM_BASE)
+		return rows[e->code - PROBLEM_BASE - 1];
+	if (e->code > 0) {
+		const struct code_row *c = &codes[e->code];
+
+		return (struct row){c->name, c->http_status == 200 ? 500 : c->http_status,
+				    c->retryable, c->people};
+	}
+	return rows[0];
+}
+
+int problem_status(const struct err *e)
+{
+	return row_of(e).status;
+}
+
+void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after)
+{
+	struct row row = row_of(e);
+	char fields[128] = "";
+	json_t *j = json_pack("{ss ss si ss* ss sb}", "type", "about:blank", "title", row.title,
+			      "status", row.status, "detail", e->text[0] ? e->text : row.title,
+			      "code", row.name, "retryable", row.retryable);
+
+	if (!j) /* a text that is no UTF-8: names from a client */
+		j = json_pack("{ss ss si ss sb}", "type", "about:blank", "title", row.title,
+			      "status", row.status, "code", row.name, "retryable", row.retryable);
+	if (retry_after)
+		snprintf(fields, sizeof fields, "Retry-After: %u\r\n", retry_after);
+	if (row.status == 401)
+		snprintf(fields, sizeof fields, "WWW-Authenticate: Bearer\r\n");
+	reply_json_as(x, row.status, "application/problem+json", fields, j);
+}

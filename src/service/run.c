@@ -1,0 +1,794 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/run.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "native/report.h"
+#include "service/artifacts.h"
+#include "service/problem.h"
+#include "service/reply.h"
+
+/* Init's own clock runs out this much after ours: it is for when we are not there. */
+#define INIT_LATER_MS 1000
+/* A hung-up conversation means that the sandbox is dying: its end is waited for this long. */
+#define GONE_LIMIT_MS 3000
+/* CPU time and silence are looked at this often while they are limited. */
+#define LOOK_MS 20
+
+static void begin(struct run *r);
+static void next_file(struct run *r);
+static void start_command(struct run *r);
+static void command_is_over(struct run *r);
+static void finish(struct run *r);
+
+/* ---- what is remembered ---- */
+
+static void put(struct run *r, const char *result, const char *artifact_path)
+{
+	struct stored_run s = {
+		.owner = r->owner,
+		.session = r->session,
+		.kind = r->kind,
+		.input_sha256 = r->input_sha256,
+		.input_bytes = r->input_bytes,
+		.ended = result != NULL,
+		.reason = r->result.reason,
+		.exit_code = r->result.has_exit_code ? r->result.exit_code : -1,
+		.result = (char *)(uintptr_t)result,
+		.artifact_path = (char *)(uintptr_t)artifact_path,
+		.created_ms = r->created_ms,
+		.ended_ms = result ? wall_ms() : 0,
+	};
+	enum code code = result_code(&r->result);
+	struct err e = {0};
+
+	if (result && code != CODE_NONE)
+		s.error_code = (char *)(uintptr_t)codes[code].name;
+	memcpy(s.id, r->result.id, sizeof s.id);
+	memcpy(s.sandbox, r->result.sandbox, sizeof s.sandbox);
+	if (store_begin(r->service->store, &e) < 0 || store_run_put(r->service->store, &s, &e) < 0)
+		store_failed(r->service, &e);
+}
+
+static void hang_up(struct run *r)
+{
+	if (r->talk)
+		box_hang_up(r->box, TAKE_PTR(r->talk));
+}
+
+static void clock_closed(uv_handle_t *h)
+{
+	struct run *r = h->data;
+
+	spec_done(&r->spec);
+	result_done(&r->result);
+	free(r->input);
+	json_decref(r->files);
+	free(r->owner);
+	free(r->session);
+	free(r->kind);
+	free(r->input_sha256);
+	free(r);
+}
+
+static void unlink_run(struct run *r)
+{
+	struct run **at = &r->service->runs;
+
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+}
+
+/* ---- the end ---- */
+
+/* The sandbox went away under the command: why, the box knows. */
+static void take_verdict_of_box(struct run *r)
+{
+	const struct box *b = r->box;
+
+	if (r->evidence.main_ended || r->evidence.has_verdict || r->evidence.create_failed ||
+	    b->stored.state != STATE_ENDED)
+		return;
+	r->evidence.has_verdict = true;
+	r->evidence.verdict = b->stored.reason;
+	if (b->stored.reason == REASON_CREATE_FAILED || b->stored.reason == REASON_IMAGE_MISSING ||
+	    b->stored.reason == REASON_RUNTIME_UNAVAILABLE) {
+		r->evidence.create_failed = true;
+		r->evidence.failed_as = b->stored.reason;
+		memcpy(r->result.stage, b->stage, sizeof r->result.stage);
+		r->result.errnum = b->errnum;
+	}
+	if (b->stored.message && !r->result.message[0])
+		snprintf(r->result.message, sizeof r->result.message, "%s", b->stored.message);
+}
+
+static void count(struct run *r)
+{
+	const struct spawner_counters *c = &r->box->counters;
+	struct result *result = &r->result;
+	uint64_t oom;
+
+	result->memory_peak_bytes = result->pids_peak = RESULT_UNKNOWN;
+	result->cpu_us = r->cpu_command_us;
+	if (r->owns_box && r->box->has_counters) {
+		result->cpu_us = c->cpu_us;
+		result->memory_peak_bytes = c->memory_peak_bytes;
+		result->pids_peak = c->pids_peak;
+		result->oom_kills = c->oom_kills;
+		result->limits_hit |=
+			(c->memory_hit ? HIT_MEMORY : 0) | (c->pids_hit ? HIT_PIDS : 0);
+	} else if (r->oom_known && box_oom_count(r->box, &oom) && oom > r->oom_before) {
+		result->oom_kills = oom - r->oom_before;
+		result->limits_hit |= HIT_MEMORY;
+	}
+	r->evidence.oom_kills = result->oom_kills;
+	if (result->out.bytes > result->out.kept || result->err.bytes > result->err.kept)
+		result->limits_hit |= HIT_OUTPUT;
+}
+
+static void remember_end(struct run *r)
+{
+	struct service *v = r->service;
+	_cleanup_json_ json_t *j = run_result_json(r);
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	enum reason reason = r->result.reason;
+
+	put(r, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
+	v->metrics.runs[reason]++;
+	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
+	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
+	audit(v, r->owner, r->session, "run.end", r->result.id,
+	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
+			reasons[reason].name, "exit_code",
+			r->result.has_exit_code ? json_integer(r->result.exit_code) : json_null(),
+			"timed_out", reason == REASON_TIMEOUT, "limits_hit",
+			json_incref(json_object_get(j, "limits_hit") ?: json_null())));
+}
+
+static void finish(struct run *r)
+{
+	struct result *result = &r->result;
+
+	if (r->ending)
+		return;
+	r->ending = true;
+	hang_up(r);
+	take_verdict_of_box(r);
+	count(r);
+	judge(&r->evidence, result);
+	if (result->reason == REASON_OOM)
+		result->stage[0] = result->message[0] = '\0';
+	report_message(result, &r->spec);
+	result->enforced = r->box->enforced;
+	if (!result->enforced.runtime)
+		report_enforced(result, &r->spec, NULL, NULL);
+	if (r->evidence.main_ended && r->started_us && !result->wall_ms)
+		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
+	remember_end(r);
+	quota_output(r->service->quotas, r->owner, r->session,
+		     result->out.bytes + result->err.bytes);
+	artifacts_close(r);
+	if (r->ops && r->ops->on_end)
+		r->ops->on_end(r);
+	waiter_remove(&r->box->made, &r->made);
+	waiter_remove(&r->box->gone, &r->gone);
+	unlink_run(r);
+	box_release(r->box);
+	uv_timer_stop(&r->clock);
+	uv_close((uv_handle_t *)&r->clock, clock_closed);
+}
+
+static void on_gone(struct waiter *w, struct box *b)
+{
+	(void)b;
+	finish((struct run *)((char *)w - offsetof(struct run, gone)));
+}
+
+/* The command's part is done. A sandbox of its own is ended and seen dead before the answer. */
+static void conclude(struct run *r)
+{
+	hang_up(r);
+	if (!r->owns_box || r->box->stored.state == STATE_ENDED) {
+		finish(r);
+		return;
+	}
+	uv_timer_stop(&r->clock);
+	box_end(r->box, r->evidence.has_verdict ? r->evidence.verdict : REASON_EXITED);
+}
+
+/* ---- clocks ---- */
+
+static void on_killed(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct box *b = talk_data(t);
+
+	(void)f;
+	(void)payload;
+	box_hang_up(b, t);
+}
+
+static void on_kill_end(struct talk *t, int error)
+{
+	(void)error;
+	box_hang_up(talk_data(t), t);
+}
+
+static const struct talk_ops brief_ops = {.on_frame = on_killed, .on_end = on_kill_end};
+
+/* One request whose answer does not matter. */
+static void tell_init(struct box *b, enum frame_type type, const void *record, size_t size)
+{
+	struct err e = {0};
+	struct talk *t = box_talk(b, &brief_ops, b, &e);
+
+	if (t)
+		talk_send(t, type, record, size, NULL, 0);
+}
+
+/* End the command for this reason; the verdict comes before the kill. */
+static void stop_command(struct run *r, enum reason verdict)
+{
+	struct kill_record k = {r->number, SIGKILL, 1};
+
+	if (r->evidence.has_verdict || r->evidence.main_ended)
+		return;
+	r->evidence.has_verdict = true;
+	r->evidence.verdict = verdict;
+	if (r->owns_box)
+		conclude(r);
+	else if (r->started)
+		tell_init(r->box, FRAME_KILL, &k, sizeof k);
+	else
+		finish(r);
+}
+
+static void arm(struct run *r);
+
+static void look(struct run *r, uint64_t now)
+{
+	const struct spec *s = &r->spec;
+	uint64_t cpu;
+
+	if (now >= r->started_us + s->timeout_us)
+		stop_command(r, REASON_TIMEOUT);
+	else if (s->cpu_time_us != SPEC_UNLIMITED && r->cpu_known && box_cpu_us(r->box, &cpu) &&
+		 cpu - r->cpu_before >= s->cpu_time_us)
+		stop_command(r, REASON_CPU_TIME);
+	else if (s->idle_timeout_us != SPEC_UNLIMITED &&
+		 now >= r->last_output_us + s->idle_timeout_us)
+		stop_command(r, REASON_IDLE_TIMEOUT);
+}
+
+static void on_clock(uv_timer_t *t)
+{
+	struct run *r = t->data;
+
+	if (r->hung_up_us) { /* the sandbox should be gone by now */
+		r->hung_up_us = 0;
+		box_end(r->box, REASON_RUNTIME_CRASH);
+		return;
+	}
+	look(r, now_us());
+	if (!r->ending)
+		arm(r);
+}
+
+static void arm(struct run *r)
+{
+	uint64_t now = now_us(), left;
+	bool often = r->spec.cpu_time_us != SPEC_UNLIMITED ||
+		     r->spec.idle_timeout_us != SPEC_UNLIMITED;
+
+	if (r->evidence.has_verdict || !r->started || r->spec.timeout_us == SPEC_UNLIMITED) {
+		if (!often || r->evidence.has_verdict || !r->started)
+			return;
+		left = LOOK_MS;
+	} else {
+		left = r->started_us + r->spec.timeout_us;
+		left = left > now ? (left - now + 999) / 1000 : 1;
+		if (often && left > LOOK_MS)
+			left = LOOK_MS;
+	}
+	uv_timer_start(&r->clock, on_clock, left, 0);
+}
+
+/* ---- the command ---- */
+
+static void keep(struct run *r, struct captured *c, const void *data, size_t size)
+{
+	uint64_t room = r->spec.max_output_bytes > c->kept ? r->spec.max_output_bytes - c->kept : 0;
+	size_t n = size < room ? size : (size_t)room;
+	char *more;
+
+	if (n == 0 || r->streamed) {
+		c->kept += n;
+		return;
+	}
+	more = realloc(c->data, c->size + n);
+	if (!more)
+		return; /* counted as dropped */
+	c->data = more;
+	memcpy(c->data + c->size, data, n);
+	c->size += n;
+	c->kept += n;
+}
+
+static void on_data(struct run *r, unsigned stream, const void *data, size_t size)
+{
+	struct captured *c = stream == 1 ? &r->result.out : &r->result.err;
+	uint64_t before = c->kept;
+
+	r->last_output_us = now_us();
+	c->bytes += size;
+	keep(r, c, data, size);
+	if (r->ops && r->ops->on_output && c->kept > before)
+		r->ops->on_output(r, stream, data, (size_t)(c->kept - before));
+	if (c->bytes > r->spec.max_output_bytes && r->spec.kill_on_output_limit)
+		stop_command(r, REASON_OUTPUT_LIMIT);
+}
+
+/* stdin goes as far as init has room for it. */
+static void send_input(struct run *r)
+{
+	while (r->talk && r->input_sent < r->input_size &&
+	       r->input_sent - r->input_taken < STDIN_WINDOW) {
+		size_t n = r->input_size - r->input_sent;
+		size_t room = STDIN_WINDOW - (r->input_sent - r->input_taken);
+
+		n = n < room ? n : room;
+		talk_send(r->talk, FRAME_DATA, r->input + r->input_sent, n, NULL, 0);
+		r->input_sent += n;
+	}
+	if (r->talk && r->input && r->input_sent == r->input_size && !r->input_ended) {
+		r->input_ended = true;
+		talk_send(r->talk, FRAME_EOF, NULL, 0, NULL, 0);
+	}
+}
+
+static void on_ended(struct run *r, const struct ended_record *ended)
+{
+	const uint64_t *bytes = ended->bytes;
+
+	if (!r->evidence.has_verdict) {
+		if (ended->timed_out) {
+			r->evidence.has_verdict = true;
+			r->evidence.verdict = REASON_TIMEOUT;
+		} else {
+			r->evidence.main_ended = true;
+			r->evidence.main_signaled = ended->signaled;
+			r->evidence.main_status = (int)ended->status;
+			r->evidence.main_core = ended->core;
+		}
+	}
+	r->result.out.bytes = bytes[0] > r->result.out.bytes ? bytes[0] : r->result.out.bytes;
+	r->result.err.bytes = bytes[1] > r->result.err.bytes ? bytes[1] : r->result.err.bytes;
+	r->result.wall_ms = (double)ended->wall_us / 1000;
+	r->cpu_command_us = ended->cpu_us;
+	command_is_over(r);
+}
+
+static void on_failed(struct run *r, const struct failed_record *failed)
+{
+	r->evidence.create_failed = true;
+	r->evidence.failed_as = REASON_CREATE_FAILED;
+	snprintf(r->result.stage, sizeof r->result.stage, "%s", failed->stage);
+	r->result.errnum = (int)failed->errnum;
+	snprintf(r->result.message, sizeof r->result.message, "%s: %s", failed->what,
+		 strerror((int)failed->errnum));
+	conclude(r);
+}
+
+static void on_begun(struct run *r, const struct begun_record *begun)
+{
+	r->number = begun->number;
+	r->started = true;
+	r->started_us = r->last_output_us = now_us();
+	if (r->ops && r->ops->on_started)
+		r->ops->on_started(r);
+	if (r->cancelled)
+		stop_command(r, REASON_CANCELLED);
+	else
+		arm(r);
+}
+
+/* Init broke its rules, or is dying. */
+static void sandbox_is_going(struct run *r)
+{
+	hang_up(r);
+	if (r->box->stored.state == STATE_ENDED) {
+		finish(r);
+		return;
+	}
+	r->hung_up_us = now_us();
+	uv_timer_start(&r->clock, on_clock, GONE_LIMIT_MS, 0);
+}
+
+static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct run *r = talk_data(t);
+	struct failed_record failed;
+	struct begun_record begun;
+	struct ended_record ended;
+	uint32_t credit;
+
+	if (f->type == FRAME_DATA) {
+		on_data(r, f->stream, payload, f->size);
+	} else if (f->type == FRAME_CREDIT) {
+		memcpy(&credit, payload, sizeof credit);
+		r->input_taken += credit;
+		send_input(r);
+	} else if (f->type == FRAME_BEGUN && begun_record_decode(payload, f->size, &begun) == 0) {
+		on_begun(r, &begun);
+	} else if (f->type == FRAME_ENDED && ended_record_decode(payload, f->size, &ended) == 0) {
+		on_ended(r, &ended);
+	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+		on_failed(r, &failed);
+	} else if (f->type != FRAME_EOF && f->type != FRAME_OFFSET) {
+		sandbox_is_going(r);
+	}
+}
+
+static void on_talk_end(struct talk *t, int error)
+{
+	(void)error;
+	sandbox_is_going(talk_data(t));
+}
+
+static const struct talk_ops command_ops = {.on_frame = on_frame, .on_end = on_talk_end};
+
+static int start_payload(const struct run *r, struct start_record *s, char **ret, size_t *ret_size,
+			 struct err *e)
+{
+	const struct spec *spec = &r->spec;
+	const struct strings *lists[] = {&spec->command, &spec->env};
+	size_t size = strlen(spec->workdir) + 1;
+	char *p;
+
+	s->argc = (uint32_t)spec->command.count;
+	s->envc = (uint32_t)spec->env.count;
+	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+		for (size_t i = 0; i < lists[l]->count; i++)
+			size += strlen(lists[l]->item[i]) + 1;
+	*ret = p = malloc(size);
+	if (!p)
+		return err_set(e, ENOMEM, "start the command");
+	p = stpcpy(p, spec->workdir) + 1;
+	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+		for (size_t i = 0; i < lists[l]->count; i++)
+			p = stpcpy(p, lists[l]->item[i]) + 1;
+	*ret_size = size;
+	return 0;
+}
+
+static void could_not(struct run *r, const char *stage, const struct err *e)
+{
+	if (r->box->killing || r->box->stored.state == STATE_ENDED) {
+		sandbox_is_going(r);
+		return;
+	}
+	r->evidence.create_failed = true;
+	r->evidence.failed_as = REASON_CREATE_FAILED;
+	snprintf(r->result.stage, sizeof r->result.stage, "%s", stage);
+	r->result.errnum = e->errnum;
+	snprintf(r->result.message, sizeof r->result.message, "%s", e->text);
+	conclude(r);
+}
+
+int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
+		     size_t *ret_size, struct err *e)
+{
+	const struct spec *s = &r->spec;
+	uint64_t limit_ms = s->timeout_us / 1000 + INIT_LATER_MS;
+
+	*ret = (struct start_record){
+		.uid = s->uid,
+		.gid = s->gid,
+		.flags = START_ATTACH | (r->input ? START_STDIN : 0) |
+			 (r->streamed ? KEEP_LOSSLESS : KEEP_HEAD),
+		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
+				    ? 0
+				    : (uint32_t)limit_ms,
+		.keep_bytes = s->max_output_bytes,
+	};
+	memcpy(ret->tag, r->result.id, sizeof ret->tag);
+	return start_payload(r, ret, ret_strings, ret_size, e);
+}
+
+static void start_command(struct run *r)
+{
+	_cleanup_free_ char *strings = NULL;
+	struct start_record s;
+	struct err e = {0};
+	size_t size;
+
+	r->oom_known = box_oom_count(r->box, &r->oom_before);
+	r->cpu_known = box_cpu_us(r->box, &r->cpu_before);
+	if (run_start_record(r, &s, &strings, &size, &e) < 0 ||
+	    !(r->talk = box_talk(r->box, &command_ops, r, &e))) {
+		could_not(r, "start", &e);
+		return;
+	}
+	talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
+	send_input(r);
+}
+
+/* What the command left behind in its sandbox: nothing is kept of its record; artifacts of a one-shot are
+ * taken before the sandbox goes. */
+static void command_is_over(struct run *r)
+{
+	uv_timer_stop(&r->clock);
+	r->command_over = true;
+	hang_up(r);
+	if (!r->owns_box)
+		tell_init(r->box, FRAME_FORGET, &r->number, sizeof r->number);
+	if (r->want_artifacts && !r->evidence.has_verdict)
+		artifacts_begin(r); /* calls run_artifacts_done() */
+	else
+		conclude(r);
+}
+
+void run_artifacts_done(struct run *r)
+{
+	conclude(r);
+}
+
+/* ---- files first ---- */
+
+static void on_file_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct run *r = talk_data(t);
+	struct failed_record failed;
+	struct err e = {0};
+
+	hang_up(r);
+	if (f->type == FRAME_DONE) {
+		next_file(r);
+	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+		err_set(&e, (int)failed.errnum, "files: %s", failed.what);
+		could_not(r, "files", &e);
+	} else {
+		sandbox_is_going(r);
+	}
+}
+
+static const struct talk_ops file_ops = {.on_frame = on_file_frame, .on_end = on_talk_end};
+
+static void send_bytes(struct talk *t, const char *data, size_t size)
+{
+	for (size_t done = 0; done < size;) {
+		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
+
+		talk_send(t, FRAME_DATA, data + done, n, NULL, 0);
+		done += n;
+	}
+	talk_send(t, FRAME_EOF, NULL, 0, NULL, 0);
+}
+
+/* Rows were checked by whoever made the request: path, content or content_base64, mode. */
+static void next_file(struct run *r)
+{
+	json_t *row = json_array_get(r->files, r->file_index++);
+	json_t *content = json_object_get(row, "content"), *coded;
+	const char *path = json_string_value(json_object_get(row, "path"));
+	struct write_record w = {(uint32_t)json_integer_value(json_object_get(row, "mode")),
+				 WRITE_PARENTS};
+	_cleanup_free_ char *decoded = NULL;
+	char full[SPEC_PATH_SIZE * 2];
+	struct err e = {0};
+	size_t size;
+
+	if (!row) {
+		start_command(r);
+		return;
+	}
+	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
+	r->talk = box_talk(r->box, &file_ops, r, &e);
+	if (!r->talk) {
+		could_not(r, "files", &e);
+		return;
+	}
+	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
+	coded = json_object_get(row, "content_base64");
+	if (coded)
+		decoded = base64_decode(json_string_value(coded), json_string_length(coded), &size);
+	else
+		size = json_string_length(content);
+	send_bytes(r->talk, coded ? decoded : json_string_value(content), size);
+}
+
+/* ---- the beginning ---- */
+
+static void begin(struct run *r)
+{
+	if (r->cancelled) {
+		r->evidence.has_verdict = true;
+		r->evidence.verdict = REASON_CANCELLED;
+		conclude(r);
+		return;
+	}
+	r->file_index = 0;
+	next_file(r);
+}
+
+static void on_made(struct waiter *w, struct box *b)
+{
+	struct run *r = (struct run *)((char *)w - offsetof(struct run, made));
+
+	if (b->stored.state == STATE_RUNNING || b->stored.state == STATE_PAUSED)
+		begin(r);
+	/* else it could not be made: on_gone is told next */
+}
+
+static struct run *allocate(struct box *b, const char *owner, const char *session, const char *kind)
+{
+	struct run *r = calloc(1, sizeof *r);
+
+	if (!r)
+		return NULL;
+	r->service = b->service;
+	r->box = b;
+	r->owner = strdup(owner);
+	r->session = session ? strdup(session) : NULL;
+	r->kind = strdup(kind);
+	r->cpu_command_us = RESULT_UNKNOWN;
+	if (!r->owner || !r->kind || uv_timer_init(&b->service->loop, &r->clock) < 0) {
+		free(r->owner);
+		free(r->session);
+		free(r->kind);
+		free(r);
+		return NULL;
+	}
+	r->clock.data = r;
+	r->made.tell = on_made;
+	r->gone.tell = on_gone;
+	r->next = b->service->runs;
+	b->service->runs = r;
+	box_hold(b);
+	memcpy(r->result.sandbox, b->stored.id, sizeof r->result.sandbox);
+	r->created_ms = wall_ms();
+	r->asked_us = now_us();
+	return r;
+}
+
+struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *ops, void *data,
+		    struct err *e)
+{
+	struct run *r = allocate(b, q->owner, q->session, q->kind);
+
+	if (!r) {
+		spec_done(q->spec);
+		free(q->input);
+		err_set(e, ENOMEM, "start a run");
+		e->code = PROBLEM_UNAVAILABLE;
+		return NULL;
+	}
+	r->spec = TAKE(*q->spec, (struct spec){0});
+	r->input = TAKE_PTR(q->input);
+	r->input_size = q->input_size;
+	r->streamed = q->streamed;
+	r->owns_box = q->owns_box;
+	r->want_artifacts = q->artifacts;
+	r->output_folder = q->output_folder;
+	r->files = json_incref(q->files);
+	r->input_sha256 = q->input_sha256 ? strdup(q->input_sha256) : NULL;
+	r->input_bytes = q->input_bytes;
+	r->ops = ops;
+	r->data = data;
+	r->result.timeout_us = r->spec.timeout_us;
+	make_object_id(r->result.id, "run_");
+	put(r, NULL, NULL);
+	event_emit(r->service, "run.started", b, r->result.id, NULL);
+	audit(r->service, r->owner, r->session, "run.start", r->result.id,
+	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
+			(json_int_t)r->input_bytes, "input_sha256",
+			r->input_sha256 ? json_string(r->input_sha256) : json_null()));
+	waiter_add(&b->gone, &r->gone);
+	if (b->stored.state == STATE_CREATING)
+		waiter_add(&b->made, &r->made);
+	else
+		begin(r);
+	return r;
+}
+
+void run_forget(struct run *r, bool cancel)
+{
+	r->ops = NULL;
+	if (!cancel)
+		return;
+	r->cancelled = true;
+	run_resume_output(r);
+	if (r->started && !r->command_over)
+		stop_command(r, REASON_CANCELLED);
+}
+
+void run_pause_output(struct run *r)
+{
+	if (r->talk)
+		talk_pause(r->talk);
+}
+
+void run_resume_output(struct run *r)
+{
+	if (r->talk)
+		talk_resume(r->talk);
+}
+
+json_t *run_result_json(const struct run *r)
+{
+	json_t *j = result_to_json(&r->result), *row;
+	char href[SPEC_PATH_SIZE + 128];
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "artifacts"), i, row) {
+		if (!json_is_null(json_object_get(row, "skipped")))
+			continue;
+		snprintf(href, sizeof href, "/v1/runs/%s/artifacts/%s", r->result.id,
+			 json_string_value(json_object_get(row, "path")));
+		json_object_set_new(row, "href", json_string(href));
+	}
+	return j;
+}
+
+/* ---- after a restart ---- */
+
+void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c)
+{
+	struct attach_record a = {.number = c->number, .follow = 1};
+	struct run *r = allocate(b, stored->owner, stored->session, stored->kind);
+	struct err e = {0};
+
+	if (!r)
+		return;
+	memcpy(r->result.id, stored->id, sizeof r->result.id);
+	r->created_ms = stored->created_ms;
+	r->input_sha256 = stored->input_sha256 ? strdup(stored->input_sha256) : NULL;
+	r->input_bytes = stored->input_bytes;
+	r->owns_box = b->stored.one_shot;
+	r->number = c->number;
+	r->started = true;
+	r->started_us = r->last_output_us = now_us();
+	r->spec.memory_bytes = b->spec.memory_bytes;
+	r->spec.timeout_us = r->spec.cpu_time_us = r->spec.idle_timeout_us = SPEC_UNLIMITED;
+	r->spec.max_output_bytes = b->spec.max_output_bytes;
+	waiter_add(&b->gone, &r->gone);
+	r->talk = box_talk(b, &command_ops, r, &e);
+	if (r->talk)
+		talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
+	else
+		sandbox_is_going(r);
+}
+
+void run_lost(struct service *v, struct stored_run *stored)
+{
+	struct result result = {.reason = REASON_LOST,
+				.cpu_us = RESULT_UNKNOWN,
+				.memory_peak_bytes = RESULT_UNKNOWN,
+				.pids_peak = RESULT_UNKNOWN};
+	struct spec spec = {0};
+	_cleanup_json_ json_t *j = NULL;
+	struct err e = {0};
+
+	memcpy(result.id, stored->id, sizeof result.id);
+	memcpy(result.sandbox, stored->sandbox, sizeof result.sandbox);
+	snprintf(spec.profile, sizeof spec.profile, "default");
+	report_message(&result, &spec);
+	report_enforced(&result, &spec, NULL, NULL);
+	j = result_to_json(&result);
+	free(stored->result);
+	stored->result = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	stored->ended = true;
+	stored->reason = REASON_LOST;
+	free(stored->error_code);
+	stored->error_code = strdup(codes[CODE_SANDBOX_LOST].name);
+	stored->exit_code = -1;
+	stored->ended_ms = wall_ms();
+	if (store_begin(v->store, &e) < 0 || store_run_put(v->store, stored, &e) < 0)
+		store_failed(v, &e);
+	audit(v, "system", stored->session, "run.end", stored->id,
+	      json_pack("{ss}", "reason", reasons[REASON_LOST].name));
+}

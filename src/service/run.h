@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.h - one command in a sandbox, from its request to its result.
+ *
+ * A run is written down before its command is started and after it has ended; who asked for it may be
+ * gone by then. Its result is judged from what init reports, from the verdict that was written down
+ * before a kill, and from the counters (docs/ends.md).
+ */
+#ifndef SERVICE_RUN_H
+#define SERVICE_RUN_H
+
+#include "sandbox/judge.h"
+#include "service/box.h"
+
+struct run;
+
+/* What whoever asked is told. All may be NULL. */
+struct run_ops {
+	void (*on_started)(struct run *r);
+	void (*on_output)(struct run *r, unsigned stream, const void *data, size_t size);
+	void (*on_end)(struct run *r); /* result is complete; r is freed after it */
+};
+
+struct run_request {
+	struct spec *spec;   /* command, env (complete), workdir, timeout, max_output; taken over */
+	char *input;         /* stdin, taken over, or NULL */
+	size_t input_size;
+	bool streamed;       /* lossless, for on_output; nothing is kept */
+	bool owns_box;       /* one-shot: the sandbox ends with it */
+	bool artifacts;      /* keep what matches the spec's globs */
+	bool output_folder;  /* and all of /output */
+	json_t *files;       /* borrowed: checked array of files to put in first */
+	const char *owner, *session;
+	const char *kind; /* "run" or "exec" */
+	const char *input_sha256;
+	uint64_t input_bytes;
+};
+
+struct run {
+	struct service *service;
+	struct run *next;
+	struct box *box;
+	struct spec spec;
+	struct result result;
+	struct evidence evidence;
+	const struct run_ops *ops;
+	void *data;
+	struct talk *talk; /* the conversation of the step it is at */
+	struct waiter made, gone;
+	uv_timer_t clock;
+	bool streamed, owns_box, want_artifacts, output_folder;
+	bool started, command_over, ending, cancelled, input_ended;
+	char *input;
+	size_t input_size, input_sent, input_taken;
+	json_t *files;
+	size_t file_index;
+	struct collection *collection; /* artifacts.c */
+	uint64_t oom_before, cpu_before;
+	bool oom_known, cpu_known;
+	uint64_t asked_us, started_us, last_output_us, hung_up_us;
+	uint64_t cpu_command_us;
+	char *owner, *session, *kind, *input_sha256;
+	uint64_t input_bytes;
+	int64_t created_ms;
+	uint32_t number; /* init's */
+};
+
+/* The result as the API gives it: with where artifacts are. */
+json_t *run_result_json(const struct run *r) must_check;
+
+/* What init is told to start. The caller frees *ret_strings. */
+int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
+		     size_t *ret_size, struct err *e) must_check;
+
+/* Start when the box is made (or at once). NULL: nothing was begun. */
+struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *ops, void *data,
+		    struct err *e) must_check;
+
+/* Nobody listens any more. cancel: and it shall end. */
+void run_forget(struct run *r, bool cancel);
+/* Stop and go on with reading the command's output. */
+void run_pause_output(struct run *r);
+void run_resume_output(struct run *r);
+
+/* After a restart: find a run of the store again by its tag. */
+void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c);
+/* It was alive in the store, and no sandbox knows it. */
+void run_lost(struct service *v, struct stored_run *stored);
+
+#endif

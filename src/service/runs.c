@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runs.c - POST /v1/runs, …/exec, what became of them, and their artifacts. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "service/artifacts.h"
+#include "service/handlers.h"
+
+/* ---- streams of lines ---- */
+
+/* A character that is cut between two pieces waits for its rest. */
+struct lines {
+	char held[2][4];
+	size_t held_size[2];
+	bool begun;
+};
+
+static double since(const struct run *r)
+{
+	return (double)(now_us() - r->asked_us) / 1e6;
+}
+
+static void line_of(struct call *c, struct run *r, unsigned stream, const char *data, size_t size)
+{
+	json_t *j = json_pack("{ss sf}", "type", stream == 1 ? "stdout" : "stderr", "t", since(r));
+
+	if (!j || json_set_bytes(j, data, size) < 0) {
+		json_decref(j);
+		return;
+	}
+	if (!reply_line(c->x, j))
+		run_pause_output(r);
+}
+
+static void on_output(struct run *r, unsigned stream, const void *data, size_t size)
+{
+	struct call *c = r->data;
+	struct lines *l = c->data;
+	char *held = l->held[stream - 1];
+	size_t *held_size = &l->held_size[stream - 1], n;
+	_cleanup_free_ char *whole = malloc(*held_size + size);
+	ssize_t prefix;
+
+	if (!whole)
+		return;
+	memcpy(whole, held, *held_size);
+	memcpy(whole + *held_size, data, size);
+	n = *held_size + size;
+	prefix = utf8_prefix(whole, n, true);
+	*held_size = 0;
+	if (prefix >= 0 && n - (size_t)prefix < 4) {
+		*held_size = n - (size_t)prefix;
+		memcpy(held, whole + prefix, *held_size);
+		n = (size_t)prefix;
+	}
+	if (n)
+		line_of(c, r, stream, whole, n);
+}
+
+static void on_started(struct run *r)
+{
+	struct call *c = r->data;
+
+	reply_line(c->x, json_pack("{ss sf ss ss}", "type", "started", "t", since(r), "id",
+				   r->result.id, "sandbox", r->result.sandbox));
+}
+
+static void on_stream_end(struct run *r)
+{
+	struct call *c = r->data;
+	struct lines *l = c->data;
+	struct exchange *x = c->x;
+
+	for (unsigned s = 1; s <= 2; s++)
+		if (l->held_size[s - 1])
+			line_of(c, r, s, l->held[s - 1], l->held_size[s - 1]);
+	reply_line(x, json_pack("{ss sf so}", "type", "exited", "t", since(r), "result",
+				run_result_json(r)));
+	c->service->metrics.requests[2]++;
+	call_free(c);
+	exchange_end(x, true);
+}
+
+static void on_collected(struct run *r)
+{
+	struct call *c = r->data;
+
+	call_reply(c, 200, run_result_json(r));
+}
+
+static const struct run_ops stream_ops = {on_started, on_output, on_stream_end};
+static const struct run_ops collect_ops = {.on_end = on_collected};
+
+/* Who reads a stream and goes away has ended it; a collected run goes on, and can be read later. */
+static void client_gone(struct call *c)
+{
+	run_forget(c->run, call_flag(c, "stream"));
+}
+
+static void on_room(struct exchange *x)
+{
+	struct call *c = exchange_data(x);
+
+	run_resume_output(c->run);
+}
+
+/* ---- starting ---- */
+
+static void start(struct call *c, struct box *b, struct body *body, const char *kind)
+{
+	bool stream = call_flag(c, "stream");
+	struct run_request q = {
+		.spec = &body->spec,
+		.input = TAKE_PTR(body->input),
+		.input_size = body->input_size,
+		.streamed = stream,
+		.owns_box = b->stored.one_shot,
+		.artifacts = body->output_folder || body->spec.artifacts.count,
+		.output_folder = body->output_folder,
+		.files = body->files,
+		.owner = c->owner,
+		.session = c->session[0] ? c->session : NULL,
+		.kind = kind,
+		.input_sha256 = body->input_sha256,
+		.input_bytes = body->input_bytes,
+	};
+	struct err e = {0};
+
+	if (stream)
+		c->data = calloc(1, sizeof(struct lines));
+	if (stream && !c->data) {
+		e.code = PROBLEM_UNAVAILABLE;
+		free(q.input);
+		call_problem(c, &e);
+		return;
+	}
+	c->ops.on_room = on_room;
+	c->gone = client_gone;
+	if (stream)
+		reply_lines_begin(c->x);
+	c->run = run_new(b, &q, stream ? &stream_ops : &collect_ops, c, &e);
+	if (!c->run) {
+		c->gone = NULL;
+		if (b->stored.one_shot)
+			box_end(b, REASON_CREATE_FAILED);
+		call_problem(c, &e);
+	}
+}
+
+/* Room under the quotas for one more run; -1 and a 429 otherwise. */
+static int take_rate(struct call *c, struct err *e)
+{
+	unsigned retry_s;
+
+	if (quota_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, &retry_s,
+		      e) == 0)
+		return 0;
+	c->service->metrics.refused_quota++;
+	e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
+	return -1;
+}
+
+void exec_create(struct call *c)
+{
+	struct body body;
+	struct err e = {0};
+
+	if (body_read(&body, BODY_EXEC, c->service, &c->box->spec, c->body, &e) < 0 ||
+	    take_rate(c, &e) < 0) {
+		body_done(&body);
+		call_problem(c, &e);
+		return;
+	}
+	start(c, c->box, &body, "exec");
+	body_done(&body);
+}
+
+void runs_create(struct call *c)
+{
+	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct spec of_box = {0};
+	struct body body;
+	struct box *b;
+	struct err e = {0};
+
+	if (body_read(&body, BODY_RUN, c->service, NULL, c->body, &e) < 0 || take_rate(c, &e) < 0) {
+		body_done(&body);
+		call_problem(c, &e);
+		return;
+	}
+	/* The sandbox of a run has its limits, and needs no commands' defaults. */
+	if (spec_copy_limits(&of_box, &body.spec, &e) < 0) {
+		body_done(&body);
+		call_problem(c, &e);
+		return;
+	}
+	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, body.volume_fds, &e);
+	if (!b) {
+		body_done(&body);
+		call_problem(c, &e);
+		return;
+	}
+	start(c, b, &body, "run");
+	body_done(&body);
+	box_release(b);
+}
+
+/* ---- reading ---- */
+
+static json_t *run_json(const struct stored_run *s)
+{
+	json_t *result = s->result ? json_loads(s->result, 0, NULL) : NULL;
+
+	return json_pack("{ss ss ss ss so so so}", "id", s->id, "sandbox", s->sandbox, "kind",
+			 s->kind ? s->kind : "run", "state", s->ended ? "ended" : "running",
+			 "created_at", time_json(s->created_ms), "ended_at", time_json(s->ended_ms),
+			 "result", result ? result : json_null());
+}
+
+static int get_run(struct call *c, struct stored_run *ret, struct err *e)
+{
+	int r = store_run_get(c->service->store, c->id, ret, e);
+
+	if (r == 0 && call_may_see(c, ret->owner))
+		return 0;
+	if (r == 0)
+		stored_run_done(ret);
+	return r < 0 ? -1 : problem_set(e, PROBLEM_NOT_FOUND, "no such run: %s", c->id);
+}
+
+void runs_get(struct call *c)
+{
+	struct stored_run s = {0};
+	struct err e = {0};
+	json_t *j;
+
+	if (get_run(c, &s, &e) < 0) {
+		call_problem(c, &e);
+		return;
+	}
+	j = run_json(&s);
+	stored_run_done(&s);
+	call_reply(c, 200, j);
+}
+
+struct listing {
+	const struct call *call;
+	json_t *rows;
+};
+
+static int add_run(const struct stored_run *s, void *data)
+{
+	struct listing *l = data;
+
+	if (!call_may_see(l->call, s->owner))
+		return 0;
+	return json_array_append_new(l->rows, run_json(s));
+}
+
+void runs_list(struct call *c)
+{
+	const char *sandbox = exchange_query(c->x, "sandbox");
+	struct listing l = {c, json_array()};
+	struct err e = {0};
+	uint64_t limit;
+
+	if (call_number(c, "limit", 100, 1000, &limit, &e) < 0 ||
+	    store_run_list(c->service->store, sandbox, false, (unsigned)limit, add_run, &l, &e) < 0) {
+		json_decref(l.rows);
+		call_problem(c, &e);
+		return;
+	}
+	call_reply(c, 200, json_pack("{so}", "runs", l.rows));
+}
+
+/* ---- artifacts ---- */
+
+struct sending {
+	int fd;
+	uint64_t left;
+};
+
+static void send_some(struct exchange *x)
+{
+	struct call *c = exchange_data(x);
+	struct sending *s = c->data;
+	char data[65536];
+	bool complete;
+
+	while (s->left > 0) {
+		ssize_t n = read(s->fd, data, s->left < sizeof data ? (size_t)s->left : sizeof data);
+
+		if (n <= 0)
+			break;
+		s->left -= (uint64_t)n;
+		if (!exchange_write(x, data, (size_t)n))
+			return;
+	}
+	complete = s->left == 0;
+	c->service->metrics.requests[2]++;
+	call_free(c);
+	exchange_end(x, complete);
+}
+
+static void close_file(struct call *c)
+{
+	struct sending *s = c->data;
+
+	fd_close(&s->fd);
+}
+
+void runs_artifact(struct call *c)
+{
+	struct stored_run stored = {0};
+	struct sending *s = calloc(1, sizeof *s);
+	struct err e = {0};
+
+	c->data = s;
+	if (!s) {
+		e.code = PROBLEM_UNAVAILABLE;
+		call_problem(c, &e);
+		return;
+	}
+	if (get_run(c, &stored, &e) < 0) {
+		call_problem(c, &e);
+		return;
+	}
+	stored_run_done(&stored);
+	s->fd = artifact_open(c->service, c->id, c->rest, &s->left, &e);
+	if (s->fd < 0) {
+		call_problem(c, &e);
+		return;
+	}
+	c->release = close_file;
+	c->ops.on_room = send_some;
+	exchange_begin(c->x, 200, "application/octet-stream", NULL, s->left);
+	send_some(c->x);
+}

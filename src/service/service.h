@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * service.h - cloched: one process without privileges, one thread, one loop.
+ *
+ * What it knows lasts in the store; what is alive is in `boxes`. Everything that changes the world goes
+ * through the spawner (link.h), everything inside a sandbox through its init (talk.h).
+ */
+#ifndef SERVICE_SERVICE_H
+#define SERVICE_SERVICE_H
+
+#include <jansson.h>
+#include <uv.h>
+
+#include "service/config.h"
+#include "service/http.h"
+#include "settings/settings.h"
+#include "store/quota.h"
+#include "store/store.h"
+
+struct link;
+struct box;
+struct run;
+struct subscriber;
+
+enum { EVENTS_KEPT = 4096 };
+
+struct metrics {
+	uint64_t requests[6]; /* by hundreds of the status: 1 to 5 */
+	uint64_t runs[REASON_COUNT];
+	uint64_t sandboxes_created, sandboxes_ended[REASON_COUNT];
+	uint64_t create_us_sum, create_count, exec_us_sum, exec_count;
+	uint64_t output_bytes, refused_quota;
+};
+
+struct service {
+	uv_loop_t loop;
+	struct service_config config;
+	json_t *file;           /* the whole configuration, or NULL */
+	const char *file_name;
+	struct places places;
+	struct settings policy; /* its policy */
+	struct store *store;
+	struct http_server *http;
+	struct link *link;
+	struct quota_table *quotas;
+	struct box *boxes[4096]; /* by id; chained */
+	size_t box_count;
+	struct run *runs; /* that are not ended */
+	struct subscriber *subscribers;
+	json_t *events[EVENTS_KEPT]; /* ring by seq */
+	int64_t event_seq;           /* of the last one */
+	struct metrics metrics;
+	uv_prepare_t commit;
+	uv_timer_t housekeeping;
+	uid_t operator_uid; /* on the socket as good as root: whose service it is */
+	bool stopping;
+	int64_t started_ms;
+};
+
+/* Milliseconds of the epoch. */
+int64_t wall_ms(void);
+/* RFC 3339 UTC with milliseconds, or null for 0. A new reference. */
+json_t *time_json(int64_t ms);
+
+/* "sbx_" and 32 hexadecimal digits from the kernel's random bytes. */
+void make_object_id(char ret[40], const char *prefix);
+/* Whether text is such an id. */
+bool is_object_id(const char *text, const char *prefix);
+
+/* What cannot be stored is said once on stderr and makes /healthz fail; the service goes on. */
+void store_failed(struct service *v, const struct err *e);
+
+/* watch.c: tell everyone; counted, kept in the ring. run, reason: NULL if none. */
+void event_emit(struct service *v, const char *type, const struct box *b, const char *run,
+		const char *reason);
+/* One audit row. details: stolen reference to an object, or NULL. */
+void audit(struct service *v, const char *actor, const char *session, const char *action,
+	   const char *object, json_t *details);
+
+/* One structured log line on stderr: JSON whatever the values contain. details: stolen. */
+void log_event(const char *event, json_t *details);
+
+/* recover.c: after a start, find out what became of what the store calls alive. */
+void recover(struct service *v);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* creation.c - from a CREATE to a sandbox: checked here, made by a worker, a few at a time. */
+#include "spawner/spawner.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+static void job_free(struct job *j)
+{
+	if (!j)
+		return;
+	for (size_t i = 0; i < j->fd_count; i++)
+		fd_close(&j->fds[i]);
+	spec_done(&j->spec);
+	free(j);
+}
+
+static struct job *job_new(struct spawner *s, const struct spawner_create *m, int *fds,
+			   size_t fd_count, struct err *e)
+{
+	struct job *j = calloc(1, sizeof *j);
+
+	if (!j) {
+		err_set(e, ENOMEM, "keep the request");
+		return NULL;
+	}
+	j->request = *m;
+	for (j->fd_count = 0; j->fd_count < fd_count; j->fd_count++)
+		j->fds[j->fd_count] = TAKE_FD(fds[j->fd_count]);
+	if (policy_refresh(&s->policy, e) < 0 ||
+	    create_check(&s->policy, &j->request, fd_count, &j->spec, e) < 0) {
+		job_free(j);
+		return NULL;
+	}
+	return j;
+}
+
+static void start(struct spawner *s, struct worker *w, struct queued *q)
+{
+	struct err e = {0};
+
+	*w = (struct worker){.source = {SOURCE_WORKER},
+			     .client = q->client,
+			     .job = q->job,
+			     .deadline_ms = now_ms() + CREATE_DEADLINE_MS};
+	if (worker_start(&s->place, q->job, &w->pid, &w->report, &e) == 0) {
+		w->used = true;
+		for (size_t i = 0; i < q->job->fd_count; i++)
+			fd_close(&q->job->fds[i]); /* the worker has them */
+		if (spawner_watch(s, w->report, &w->source, EPOLLIN) == 0)
+			return;
+		err_set(&e, errno, "watch a worker");
+		kill(w->pid, SIGKILL);
+		fd_close(&w->report);
+		w->used = false;
+	}
+	e.code = CODE_SANDBOX_CREATE_FAILED;
+	client_refuse(s, q->client, q->job->request.header.sequence, &e);
+	job_free(q->job);
+}
+
+void creation_next(struct spawner *s)
+{
+	for (size_t i = 0; i < WORKERS_MAX && s->queue_count; i++) {
+		struct queued *q = &s->queue[s->queue_first];
+
+		if (s->workers[i].used)
+			continue;
+		s->queue_first = (s->queue_first + 1) % QUEUE_MAX;
+		s->queue_count--;
+		start(s, &s->workers[i], q);
+	}
+}
+
+static bool is_job(const struct job *j, const char *id)
+{
+	return j && strcmp(j->request.id, id) == 0;
+}
+
+bool creation_pending(struct spawner *s, const char *id, bool cancel)
+{
+	for (size_t i = 0; i < WORKERS_MAX; i++)
+		if (s->workers[i].used && is_job(s->workers[i].job, id)) {
+			s->workers[i].kill_when_made |= cancel;
+			return true;
+		}
+	for (size_t i = 0; i < s->queue_count; i++) {
+		struct queued *q = &s->queue[(s->queue_first + i) % QUEUE_MAX];
+		struct err e = {.code = CODE_SANDBOX_KILLED};
+
+		if (!is_job(q->job, id))
+			continue;
+		if (!cancel)
+			return true;
+		snprintf(e.text, sizeof e.text, "%s: killed before it was made", id);
+		client_refuse(s, q->client, q->job->request.header.sequence, &e);
+		job_free(q->job);
+		for (; i + 1 < s->queue_count; i++)
+			s->queue[(s->queue_first + i) % QUEUE_MAX] =
+				s->queue[(s->queue_first + i + 1) % QUEUE_MAX];
+		s->queue_count--;
+		return true;
+	}
+	return false;
+}
+
+static int check_new(struct spawner *s, const char *id, struct err *e)
+{
+	if (box_find(s, id) || end_find(s, id) || creation_pending(s, id, false))
+		return err_set(e, EEXIST, "%s", id);
+	if (s->queue_count == QUEUE_MAX) {
+		e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
+		err_set(e, EAGAIN, "%d sandboxes wait to be made", QUEUE_MAX);
+		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
+	}
+	return 0;
+}
+
+void creation_request(struct spawner *s, const struct spawner_create *m, int *fds, size_t fd_count)
+{
+	struct err e = {0};
+	struct job *j = NULL;
+
+	if (check_new(s, m->id, &e) == 0)
+		j = job_new(s, m, fds, fd_count, &e);
+	if (!j) {
+		client_refuse(s, s->client_number, m->header.sequence, &e);
+		return;
+	}
+	s->queue[(s->queue_first + s->queue_count++) % QUEUE_MAX] =
+		(struct queued){j, s->client_number};
+	creation_next(s);
+}
+
+static void made(struct spawner *s, struct worker *w, const struct worker_report *r, int pidfd,
+		 int lock)
+{
+	struct spawner_created c = r->meta.created;
+	struct err e = {.code = CODE_SANDBOX_CREATE_FAILED};
+	struct box *b = box_add(s, &r->meta, pidfd, lock);
+
+	if (!b) {
+		err_set(&e, ENOMEM, "keep %s", c.id);
+		client_refuse(s, w->client, w->job->request.header.sequence, &e);
+		return;
+	}
+	c.header = (struct spawner_header){SPAWNER_CREATED, w->job->request.header.sequence};
+	client_send(s, w->client, &c, sizeof c);
+	if (w->kill_when_made)
+		box_kill(b, s);
+}
+
+/* The worker has failed, and says why (r) or was killed. What it may have made is known by its folder. */
+static void failed(struct spawner *s, struct worker *w, const struct worker_report *r)
+{
+	struct err e = {0};
+
+	if (r) {
+		e = r->err;
+		e.text[sizeof e.text - 1] = e.stage[sizeof e.stage - 1] = '\0';
+	} else {
+		kill(w->pid, SIGKILL);
+		box_adopt(s, w->job->request.id, true);
+		err_set(&e, ETIMEDOUT, "the creation of %s was given up", w->job->request.id);
+	}
+	if (e.code == CODE_NONE && e.errnum != EPERM)
+		e.code = CODE_SANDBOX_CREATE_FAILED;
+	client_refuse(s, w->client, w->job->request.header.sequence, &e);
+	s->sweep_ms = r ? s->sweep_ms : now_ms() + SWEEP_DELAY_MS;
+}
+
+void creation_report(struct spawner *s, struct worker *w)
+{
+	static struct worker_report r;
+	int pidfd = -1, lock = -1;
+	int n = worker_receive(w->report, &r, &pidfd, &lock);
+
+	if (n == 0)
+		return;
+	if (n == 1 && r.made)
+		made(s, w, &r, pidfd, lock);
+	else
+		failed(s, w, n == 1 ? &r : NULL);
+	fd_close(&w->report);
+	job_free(TAKE_PTR(w->job));
+	w->used = false;
+}
+
+void creation_collect(struct spawner *s)
+{
+	for (size_t i = 0; i < WORKERS_MAX; i++)
+		if (s->workers[i].used)
+			creation_report(s, &s->workers[i]);
+}
+
+uint64_t creation_deadlines(struct spawner *s, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (size_t i = 0; i < WORKERS_MAX; i++) {
+		struct worker *w = &s->workers[i];
+
+		if (!w->used)
+			continue;
+		if (now >= w->deadline_ms) { /* its end is read as the report that never came */
+			kill(w->pid, SIGKILL);
+			w->deadline_ms = now + CREATE_DEADLINE_MS;
+		}
+		if (w->deadline_ms < next)
+			next = w->deadline_ms;
+	}
+	return next;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c - the loop: one event at a time, so that whatever an event frees is not in a later one's way.
+ */
+#include "spawner/spawner.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+uint64_t now_ms(void)
+{
+	return now_us() / 1000;
+}
+
+int spawner_watch(struct spawner *s, int fd, struct source *source, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.ptr = source};
+
+	return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* An init that dies is told of by its pidfd too, but whoever waits first gets the status. An init that
+ * nobody knows yet is in a report: it becomes our child only when its worker has sent that and ended. */
+static void note_end(struct spawner *s, const siginfo_t *info)
+{
+	struct box *b = box_find_pid(s, info->si_pid);
+
+	if (!b) {
+		creation_collect(s);
+		b = box_find_pid(s, info->si_pid);
+	}
+	if (!b || b->state != BOX_LIVE)
+		return;
+	b->reaped = true;
+	b->signaled = info->si_code != CLD_EXITED;
+	b->status = info->si_status;
+}
+
+static void reap(struct spawner *s)
+{
+	siginfo_t info;
+
+	for (;;) {
+		info.si_pid = 0;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | __WALL) < 0 || info.si_pid == 0)
+			return;
+		note_end(s, &info);
+	}
+}
+
+static void signal_event(struct spawner *s)
+{
+	struct signalfd_siginfo i;
+
+	while (read(s->signals, &i, sizeof i) == sizeof i)
+		if (i.ssi_signo == SIGTERM || i.ssi_signo == SIGINT)
+			s->stop = true;
+	reap(s);
+}
+
+static void dispatch(struct spawner *s, const struct epoll_event *event)
+{
+	struct source *source = event->data.ptr;
+
+	switch (source->kind) {
+	case SOURCE_LISTENER:
+		client_accept(s);
+		break;
+	case SOURCE_CLIENT:
+		client_event(s, event->events);
+		break;
+	case SOURCE_SIGNAL:
+		signal_event(s);
+		break;
+	case SOURCE_WORKER:
+		creation_report(s, (struct worker *)source);
+		creation_next(s);
+		break;
+	case SOURCE_BOX:
+		box_dead(s, (struct box *)source);
+		break;
+	case SOURCE_FREEZE:
+		box_freeze_event(
+			s, (struct box *)((char *)source - offsetof(struct box, freeze_source)));
+		break;
+	}
+}
+
+/* What time alone makes due; milliseconds until the next, -1: none. */
+static int deadlines(struct spawner *s)
+{
+	uint64_t now = now_ms();
+	uint64_t a = creation_deadlines(s, now), b = box_deadlines(s, now);
+	uint64_t next = a < b ? a : b;
+
+	if (s->sweep_ms && now >= s->sweep_ms) {
+		s->sweep_ms = 0;
+		if (worker_sweep(&s->place) < 0)
+			s->sweep_ms = now + SWEEP_DELAY_MS;
+	}
+	if (s->sweep_ms && s->sweep_ms < next)
+		next = s->sweep_ms;
+	if (next == UINT64_MAX)
+		return -1;
+	return next <= now ? 0 : next - now > INT32_MAX ? INT32_MAX : (int)(next - now);
+}
+
+int spawner_run(struct spawner *s, struct err *e)
+{
+	while (!s->stop) {
+		struct epoll_event event;
+		int n = epoll_wait(s->epoll, &event, 1, deadlines(s));
+
+		if (n < 0 && errno != EINTR)
+			return err_set(e, errno, "wait for events");
+		if (n > 0)
+			dispatch(s, &event);
+	}
+	return 0;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawner.h - the spawner's state. One thread, one epoll, one event at a time; nothing in it waits.
+ *
+ * A sandbox (struct box) is alive from the worker's report, or its adoption, until its pidfd tells of
+ * its death; then it is counted and cleaned (which may take a few tries, as the kernel lets go of
+ * cgroups late), and what remains is an end (struct end) until the client has RELEASEd it.
+ */
+#ifndef SPAWNER_SPAWNER_H
+#define SPAWNER_SPAWNER_H
+
+#include "spawner/worker.h"
+
+enum {
+	WORKERS_MAX = 8,
+	QUEUE_MAX = 256,
+	ENDS_MAX = 16384,
+	BOX_BUCKETS = 4096,
+	CREATE_DEADLINE_MS = 30000,
+	FREEZE_DEADLINE_MS = 10000,
+	CLEAN_DEADLINE_MS = 10000,
+	SWEEP_DELAY_MS = 500,
+};
+
+/* What a descriptor in the epoll belongs to; the first member of its owner. */
+enum source_kind {
+	SOURCE_LISTENER,
+	SOURCE_CLIENT,
+	SOURCE_SIGNAL,
+	SOURCE_WORKER,
+	SOURCE_BOX,
+	SOURCE_FREEZE
+};
+struct source {
+	enum source_kind kind;
+};
+
+enum box_state { BOX_LIVE, BOX_CLEANING };
+
+struct box {
+	struct source source; /* its pidfd */
+	struct source freeze_source;
+	struct box *next;                    /* in its bucket */
+	struct box *busy_next, *busy_before; /* in the list of those that wait for a time */
+	bool busy;
+	enum box_state state;
+	struct meta meta;
+	int pidfd, lock;
+	bool killed, silent; /* silent: nobody knows of it, its end is no event */
+	bool reaped, signaled;
+	int status;
+	bool frozen;
+	int freeze_fd;            /* cgroup.events while freezing, -1 */
+	uint32_t freeze_sequence; /* 0: nobody waits */
+	unsigned freeze_client;
+	uint64_t deadline_ms, next_ms;
+	struct spawner_counters counters; /* at its death */
+};
+
+struct end {
+	struct spawner_ended ended;
+	struct end *next;
+};
+
+struct worker {
+	struct source source; /* its report */
+	bool used, kill_when_made;
+	int report;
+	pid_t pid;
+	unsigned client; /* whose request, by number of connection */
+	uint64_t deadline_ms;
+	struct job *job;
+};
+
+struct queued {
+	struct job *job;
+	unsigned client;
+};
+
+struct outgoing {
+	struct outgoing *next;
+	size_t size;
+	char data[];
+};
+
+struct spawner {
+	struct worker_place place;
+	struct places places;
+	struct policy policy;
+	struct cgroup_host host;
+	uint32_t service_uid;
+	int epoll, signals;
+	struct source signal_source, listener_source, client_source;
+	int listener;
+	/* the client */
+	int client;             /* -1: none */
+	unsigned client_number; /* of connections so far */
+	bool greeted, writing;
+	struct outgoing *out, **out_end;
+	/* sandboxes */
+	struct box *buckets[BOX_BUCKETS], *busy;
+	size_t box_count;
+	struct end *ends, **ends_end;
+	size_t end_count;
+	struct worker workers[WORKERS_MAX];
+	struct queued queue[QUEUE_MAX]; /* a ring */
+	size_t queue_first, queue_count;
+	uint64_t sweep_ms; /* 0: no sweep is due */
+	bool stop;
+};
+
+uint64_t now_ms(void);
+
+/* serve.c */
+int spawner_run(struct spawner *s, struct err *e) must_check;
+int spawner_watch(struct spawner *s, int fd, struct source *source, uint32_t events);
+
+/* client_side.c: what goes to the client, and what comes from it */
+void client_accept(struct spawner *s);
+void client_event(struct spawner *s, uint32_t events);
+void client_close(struct spawner *s);
+/* Send, or queue. number: of the connection it is for; another by now: dropped. */
+void client_send(struct spawner *s, unsigned number, const void *message, size_t size);
+void client_done(struct spawner *s, unsigned number, uint32_t sequence);
+void client_refuse(struct spawner *s, unsigned number, uint32_t sequence, const struct err *e);
+
+/* creation.c */
+void creation_request(struct spawner *s, const struct spawner_create *m, int *fds, size_t fd_count);
+void creation_report(struct spawner *s, struct worker *w);
+void creation_next(struct spawner *s);
+/* A worker whose time is up is killed; returns when the next one's is. */
+uint64_t creation_deadlines(struct spawner *s, uint64_t now);
+/* Waiting or being made. cancel: it shall not come to be, or die at once. */
+bool creation_pending(struct spawner *s, const char *id, bool cancel);
+void creation_collect(struct spawner *s); /* all reports that have come */
+
+/* box.c */
+struct box *box_find(const struct spawner *s, const char *id);
+struct box *box_find_pid(const struct spawner *s, pid_t pid);
+/* Takes the descriptors, also on failure (then the sandbox is killed). */
+struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock);
+void box_kill(struct box *b, const struct spawner *s);
+void box_pause(struct spawner *s, struct box *b, uint32_t sequence);
+void box_resume(struct spawner *s, struct box *b, uint32_t sequence);
+void box_stats(struct spawner *s, struct box *b, uint32_t sequence);
+void box_dead(struct spawner *s, struct box *b);
+void box_freeze_event(struct spawner *s, struct box *b);
+uint64_t box_deadlines(struct spawner *s, uint64_t now);
+struct end *end_find(const struct spawner *s, const char *id);
+void end_release(struct spawner *s, const char *id);
+/* Everything that an earlier spawner left: adopted, or removed. */
+int boxes_adopt(struct spawner *s, struct err *e) must_check;
+/* What one folder is about: adopted, or cleaned. silent: and killed if it lives. */
+void box_adopt(struct spawner *s, const char *id, bool silent);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runs.c - rows of runs: commands of sandboxes, ended or not. */
+#include "store/database.h"
+
+void stored_run_done(struct stored_run *r)
+{
+	free(r->owner);
+	free(r->session);
+	free(r->kind);
+	free(r->input_sha256);
+	free(r->error_code);
+	free(r->result);
+	free(r->artifact_path);
+	*r = (struct stored_run){0};
+}
+
+int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_write_query(s, QUERY_RUN_PUT, e);
+	struct binder in = {q};
+
+	if (!q)
+		return -1;
+	bind_text(&in, r->id);
+	bind_text(&in, r->sandbox);
+	bind_text(&in, r->owner);
+	bind_text(&in, r->session);
+	bind_text(&in, r->kind);
+	bind_text(&in, r->input_sha256);
+	bind_int(&in, (int64_t)r->input_bytes);
+	bind_int(&in, r->ended);
+	bind_text(&in, r->ended ? reasons[r->reason].name : NULL);
+	bind_text(&in, r->error_code);
+	bind_int(&in, r->exit_code);
+	bind_text(&in, r->result);
+	bind_text(&in, r->artifact_path);
+	bind_int(&in, r->created_ms);
+	bind_int(&in, r->ended_ms);
+	return bind_write(s, &in, "write a run to", e);
+}
+
+static int read_row(struct store *s, sqlite3_stmt *q, struct stored_run *ret, struct err *e)
+{
+	struct stored_run run = {0};
+	struct reader r = {q};
+
+	read_into(&r, run.id, sizeof run.id);
+	read_into(&r, run.sandbox, sizeof run.sandbox);
+	run.owner = read_text(&r);
+	run.session = read_text(&r);
+	run.kind = read_text(&r);
+	run.input_sha256 = read_text(&r);
+	run.input_bytes = (uint64_t)read_int(&r);
+	run.ended = read_int(&r) != 0;
+	run.reason = (enum reason)read_reason(&r, REASON_EXITED);
+	run.error_code = read_text(&r);
+	run.exit_code = (int)read_int(&r);
+	run.result = read_text(&r);
+	run.artifact_path = read_text(&r);
+	run.created_ms = read_int(&r);
+	run.ended_ms = read_int(&r);
+	if (read_end(s, &r, e) < 0) {
+		stored_run_done(&run);
+		return -1;
+	}
+	*ret = run;
+	return 0;
+}
+
+int store_run_get(struct store *s, const char *id, struct stored_run *ret, struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_query(s, QUERY_RUN_GET, e);
+	struct binder in = {q};
+	int r;
+
+	if (!q)
+		return -1;
+	bind_text(&in, id);
+	r = db_step(s, q, "read a run from", e);
+	if (r <= 0)
+		return r < 0 ? -1 : 1;
+	return read_row(s, q, ret, e);
+}
+
+int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
+		   int (*each)(const struct stored_run *r, void *data), void *data, struct err *e)
+{
+	static const enum query forms[] = {QUERY_RUN_LIST_ALL, QUERY_RUN_LIST_SANDBOX,
+					   QUERY_RUN_LIST_UNENDED, QUERY_RUN_LIST_UNENDED_SANDBOX};
+	_cleanup_query_ sqlite3_stmt *q =
+		db_query(s, forms[(sandbox != NULL) + 2 * unended_only], e);
+	struct binder in = {q};
+	int r;
+
+	if (!q)
+		return -1;
+	bind_text(&in, sandbox);
+	bind_int(&in, limit);
+	while ((r = db_step(s, q, "read runs from", e)) > 0) {
+		struct stored_run run;
+
+		if (read_row(s, q, &run, e) < 0)
+			return -1;
+		r = each(&run, data);
+		stored_run_done(&run);
+		if (r != 0)
+			return r < 0 ? -1 : 0;
+	}
+	return r;
+}
