@@ -318,7 +318,7 @@ class Box:
         return sorted(e["name"] for e in self.list(path))
 
     def mkdir(self, path, **body):
-        return self.expect(201, "POST", "/files/mkdir", json={"path": path, **body})
+        return self.expect(204, "POST", "/files/mkdir", json={"path": path, **body})
 
     def move(self, source, to, **body):
         return self.expect(204, "POST", "/files/move", json={"from": source, "to": to, **body})
