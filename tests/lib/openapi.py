@@ -26,7 +26,8 @@ def patterns():
     """[(compiled, template)], the ones without parameters first; a parameter called path takes slashes."""
     found = []
     for template in document()["paths"]:
-        text = re.sub(r"{(\w+)}", lambda m: ".*" if m[1] == "path" else "[^/]+", re.escape(template).replace(r"\{", "{").replace(r"\}", "}"))
+        text = re.sub(r"{(\w+)}", lambda m: ".*" if m[1] == "path" else "[^/]+",
+                      re.escape(template).replace(r"\{", "{").replace(r"\}", "}"))
         found.append((re.compile(text), template))
     return sorted(found, key=lambda row: row[1].count("{"))
 

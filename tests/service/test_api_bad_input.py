@@ -36,7 +36,8 @@ def exchange(client, data, seconds=10, wait_close=False):
 
 
 def head(method="GET", path="/v1/sandboxes", *fields, host="localhost"):
-    return "\r\n".join([f"{method} {path} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *fields, "", ""]).encode("latin-1")
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *fields, "",
+                        ""]).encode("latin-1")
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +77,16 @@ def flat(service):
 # ------------------------------------------------------------------------------------------ AP-01: who asks
 
 
-@pytest.mark.parametrize("value", [None, "", "Bearer", "Bearer ", "Bearer x", "Bearer clk_", "Bearer clk_" + "A" * 43, "Basic dXNlcjpwYXNz", "Bearer clk_" + "A" * 4000,
-                                   "{secret}", "Bearer {short}", "Bearer {long}", "Bearer {secret} x", "Bearer {upper}"], ids=str)
+@pytest.mark.parametrize("value", [
+    None, "", "Bearer", "Bearer ", "Bearer x", "Bearer clk_", "Bearer clk_" + "A" * 43, "Basic dXNlcjpwYXNz",
+    "Bearer clk_" + "A" * 4000, "{secret}", "Bearer {short}", "Bearer {long}", "Bearer {secret} x", "Bearer {upper}"
+], ids=str)
 def test_no_key_and_wrong_keys(service, tcp, value):
     if value:
         value = value.format(secret=tcp.secret, short=tcp.secret[:-1], long=tcp.secret + "A", upper=tcp.secret.swapcase())
     anyone = services.Client(("127.0.0.1", service.port), headers={"Authorization": value})
-    for method, path in (("GET", "/v1/sandboxes"), ("POST", "/v1/runs"), ("GET", "/metrics"), ("GET", "/v1/keys"), ("GET", "/v1/sandboxes/" + UNKNOWN)):
+    for method, path in (("GET", "/v1/sandboxes"), ("POST", "/v1/runs"), ("GET", "/metrics"), ("GET", "/v1/keys"),
+                         ("GET", "/v1/sandboxes/" + UNKNOWN)):
         more = {"json": {"command": ["true"]}} if method == "POST" else {}
         anyone.problem(401, "UNAUTHENTICATED", method, path, **more)
 
@@ -106,7 +110,8 @@ def test_a_revoked_key_is_refused_at_once(service):
 
 
 def test_keys_are_for_root_on_the_socket(service, tcp):
-    for method, path, more in (("GET", "/v1/keys", {}), ("POST", "/v1/keys", {"json": {"name": "x"}}), ("DELETE", f"/v1/keys/{tcp.key_id}", {}), ("GET", "/v1/audit/verify", {})):
+    for method, path, more in (("GET", "/v1/keys", {}), ("POST", "/v1/keys", {"json": {"name": "x"}}),
+                               ("DELETE", f"/v1/keys/{tcp.key_id}", {}), ("GET", "/v1/audit/verify", {})):
         tcp.problem(403, "FORBIDDEN", method, path, **more)
     listed = service.root.expect(200, "GET", "/v1/keys")
     assert tcp.key_id in [k["id"] for k in listed.json["keys"]] and tcp.secret.encode() not in listed.body
@@ -146,19 +151,26 @@ def test_a_tenant_sees_nothing_of_another(tenants, service):
     box.put("/workspace/f", b"secret")
     kept = exited(a.run("echo x > /output/f", output=True))
     path = box.path
-    for method, end, more in (
-            ("GET", "", {}), ("DELETE", "", {}), ("POST", "/pause", {}), ("POST", "/resume", {}), ("POST", "/renew", {"json": {"timeout": 1}}),
-            ("POST", "/exec", {"json": {"command": ["true"]}}), ("POST", "/processes", {"json": {"command": ["true"]}}), ("GET", "/processes", {}),
-            ("GET", process.path, {}), ("DELETE", process.path, {}), ("GET", process.path + "/output", {}), ("POST", process.path + "/signal", {"json": {"signal": 9}}),
-            ("POST", process.path + "/stdin", {"body": b"x"}), ("GET", "/files", {"query": {"path": "/workspace/f"}}),
-            ("PUT", "/files", {"query": {"path": "/workspace/f"}, "body": b"x"}), ("DELETE", "/files", {"query": {"path": "/workspace/f"}}),
-            ("GET", "/files/stat", {"query": {"path": "/workspace/f"}}), ("GET", "/files/list", {"query": {"path": "/workspace"}}),
-            ("GET", "/files/watch", {"query": {"path": "/workspace"}}), ("GET", "/archive", {"query": {"path": "/workspace"}}), ("GET", "/ports/80/", {})):
+    for method, end, more in (("GET", "", {}), ("DELETE", "", {}), ("POST", "/pause", {}), ("POST", "/resume", {}),
+                              ("POST", "/renew", {"json": {"timeout": 1}}), ("POST", "/exec", {"json": {"command": ["true"]}}),
+                              ("POST", "/processes", {"json": {"command": ["true"]}}), ("GET", "/processes", {}),
+                              ("GET", process.path, {}), ("DELETE", process.path, {}), ("GET", process.path + "/output", {}),
+                              ("POST", process.path + "/signal",
+                               {"json": {"signal": 9}}), ("POST", process.path + "/stdin", {"body": b"x"}), ("GET", "/files", {
+                                   "query": {"path": "/workspace/f"}
+                               }), ("PUT", "/files", {"query": {"path": "/workspace/f"},
+                                                      "body": b"x"}), ("DELETE", "/files", {"query": {"path": "/workspace/f"}}),
+                              ("GET", "/files/stat", {"query": {"path": "/workspace/f"}}), ("GET", "/files/list", {
+                                  "query": {"path": "/workspace"}
+                              }), ("GET", "/files/watch", {"query": {"path": "/workspace"}}), ("GET", "/archive",
+                                                                                               {"query": {"path": "/workspace"}
+                                                                                                }), ("GET", "/ports/80/", {})):
         b.problem(404, "NOT_FOUND", method, path + end, **more)
     for r in (run, kept):
         b.problem(404, "NOT_FOUND", "GET", f"/v1/runs/{r.id}")
     b.problem(404, "NOT_FOUND", "GET", kept.artifacts[0]["href"])
-    assert b.get("/v1/sandboxes")["sandboxes"] == [] and b.get("/v1/runs")["runs"] == [] and b.get("/v1/runs", sandbox=box.id)["runs"] == []
+    assert b.get("/v1/sandboxes")["sandboxes"] == [] and b.get("/v1/runs")["runs"] == [] and b.get("/v1/runs",
+                                                                                                   sandbox=box.id)["runs"] == []
     assert b.get("/v1/sandboxes", label="secret=a")["sandboxes"] == []
     assert {row["actor"] for row in b.get("/v1/audit", limit=1000)["rows"]} <= {f"key:{b.key_id}"}
     assert box.id not in json.dumps(b.get("/v1/audit", limit=1000))
@@ -194,14 +206,18 @@ def test_the_same_idempotency_key_of_two_tenants_is_two(tenants):
 
 def test_content_length_beyond_everything(tcp, auth, flat):
     for length in (b"17000000", b"1000000000000000000"):
-        status, answer = exchange(tcp, head("POST", "/v1/runs", auth, "Content-Type: application/json") [:-2] + b"Content-Length: " + length + b"\r\n\r\n{")
+        status, answer = exchange(
+            tcp,
+            head("POST", "/v1/runs", auth, "Content-Type: application/json")[:-2] + b"Content-Length: " + length + b"\r\n\r\n{")
         assert status == 413 and b'"TOO_LARGE"' in answer, answer
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999999", "-1", "+5", "0x10", "1 2", "", "5,5"])
 def test_content_length_that_is_none(tcp, auth, flat, length):
-    status, answer = exchange(tcp, head("POST", "/v1/runs", auth, "Content-Type: application/json", f"Content-Length: {length}") + b"{}")
-    assert status in ((400, 413) if length.startswith("9") else (400,)), answer
+    status, answer = exchange(
+        tcp,
+        head("POST", "/v1/runs", auth, "Content-Type: application/json", f"Content-Length: {length}") + b"{}")
+    assert status in ((400, 413) if length.startswith("9") else (400, )), answer
 
 
 def test_endless_chunks(tcp, auth, flat):
@@ -225,7 +241,8 @@ def test_endless_chunks(tcp, auth, flat):
 
 def test_a_packed_body_is_not_unpacked(tcp, flat):
     import gzip
-    r = tcp.request("POST", "/v1/runs", body=gzip.compress(b" " * (64 << 20)), headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    r = tcp.request("POST", "/v1/runs", body=gzip.compress(b" " * (64 << 20)),
+                    headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
     assert (r.status, r.json["code"]) in ((415, "UNSUPPORTED_MEDIA_TYPE"), (400, "INVALID_REQUEST")), r
 
 
@@ -238,12 +255,17 @@ def test_what_is_authorised_is_what_runs(tcp):
 
 
 DEEP = [b"[" * 1_000_000, b'{"a":' * 100_000, b"[" * 33 + b"]" * 33, b'{"command":' + b"[" * 40 + b"]" * 40 + b"}"]
-BROKEN = [b"", b"{", b"null", b"[]", b"5", b'"x"', b"{}x", b"{} {}", b'{"command":["true"],}', b"{'command':1}", b'{"command":["true"],"timeout":1e999999}',
-          b'{"command":["true"],"timeout":' + b"9" * 1_000_000 + b"}", b'{"command":["true"],"timeout":NaN}', b'{"command":["true"],"timeout":Infinity}',
-          b'{"command":["true"],"timeout":-1}', b'{"command":["true"],"timeout":01}', b'{"command":["true"],"timeout":0x10}', b'{"command":["\\ud800"]}', b'{"command":["\\udc00\\ud800"]}',
-          b'{"command":["a\\u0000b"]}', b'{"command":["\xff"]}', b'{"command":["\xed\xa0\x80"]}', b'\xef\xbb\xbf{"command":["true"]}', '{"command":["true"]}'.encode("utf-16"),
-          b'{"command":["true"],"command":["false"]}', b'{"command":["true"],"c\\u006fmmand":["false"]}', b'{"command":["true"],"image":"host","image":"host"}',
-          b'{"command":["true"],"env":{"A":"1","A":"2"}}', b'{"command":["true"]}\0', b'{"command":["tr\nue"]}', b'{"command":["true"],"__proto__":{}}', b'{"command":["true"],"\\u0000":1}']
+BROKEN = [
+    b"", b"{", b"null", b"[]", b"5", b'"x"', b"{}x", b"{} {}", b'{"command":["true"],}', b"{'command':1}",
+    b'{"command":["true"],"timeout":1e999999}', b'{"command":["true"],"timeout":' + b"9" * 1_000_000 + b"}",
+    b'{"command":["true"],"timeout":NaN}', b'{"command":["true"],"timeout":Infinity}', b'{"command":["true"],"timeout":-1}',
+    b'{"command":["true"],"timeout":01}', b'{"command":["true"],"timeout":0x10}', b'{"command":["\\ud800"]}',
+    b'{"command":["\\udc00\\ud800"]}', b'{"command":["a\\u0000b"]}', b'{"command":["\xff"]}', b'{"command":["\xed\xa0\x80"]}',
+    b'\xef\xbb\xbf{"command":["true"]}', '{"command":["true"]}'.encode("utf-16"), b'{"command":["true"],"command":["false"]}',
+    b'{"command":["true"],"c\\u006fmmand":["false"]}', b'{"command":["true"],"image":"host","image":"host"}',
+    b'{"command":["true"],"env":{"A":"1","A":"2"}}', b'{"command":["true"]}\0', b'{"command":["tr\nue"]}',
+    b'{"command":["true"],"__proto__":{}}', b'{"command":["true"],"\\u0000":1}'
+]
 
 
 @pytest.mark.parametrize("body", DEEP + BROKEN, ids=lambda b: repr(b[:40]))
@@ -265,14 +287,20 @@ def test_a_million_keys(tcp, flat):
 
 WRONG = [None, [], {}, [[]], {"a": {}}, True, -1, 1e300, "", "\u0000", "x" * 70000]
 FIELDS = {
-    "/v1/runs": ["language", "stdin", "stdin_base64", "files", "artifact", "memory", "memory_swap", "cpus", "pids_limit", "timeout", "cpu_time", "idle_timeout", "max_output",
-                 "on_output_limit", "env", "workdir", "tmpfs", "hostname", "profile", "user", "image", "runtime", "network", "output"],
-    "/v1/sandboxes": ["memory", "memory_swap", "cpus", "pids_limit", "timeout", "idle_timeout", "env", "workdir", "tmpfs", "hostname", "profile", "user", "disk",
-                      "on_timeout", "resume_on_touch", "labels", "metadata"],
+    "/v1/runs": [
+        "language", "stdin", "stdin_base64", "files", "artifact", "memory", "memory_swap", "cpus", "pids_limit", "timeout",
+        "cpu_time", "idle_timeout", "max_output", "on_output_limit", "env", "workdir", "tmpfs", "hostname", "profile", "user",
+        "image", "runtime", "network", "output"
+    ], "/v1/sandboxes": [
+        "memory", "memory_swap", "cpus", "pids_limit", "timeout", "idle_timeout", "env", "workdir", "tmpfs", "hostname",
+        "profile", "user", "disk", "on_timeout", "resume_on_touch", "labels", "metadata"
+    ],
 }
 # What of WRONG a field may well be.
-FINE = {"files": [[]], "artifact": [[]], "tmpfs": [[]], "env": [{}], "labels": [{}], "metadata": [{}], "output": [True], "resume_on_touch": [True], "stdin": ["", "\u0000", "x" * 70000],
-        "stdin_base64": [""]}
+FINE = {
+    "files": [[]], "artifact": [[]], "tmpfs": [[]], "env": [{}], "labels": [{}], "metadata": [{}], "output": [True],
+    "resume_on_touch": [True], "stdin": ["", "\u0000", "x" * 70000], "stdin_base64": [""]
+}
 # An image, a runtime that there is not, has a code of its own.
 OTHER = {"image": (404, "SANDBOX_IMAGE_MISSING"), "runtime": (501, "SANDBOX_RUNTIME_UNAVAILABLE")}
 
@@ -284,18 +312,23 @@ def test_type_confusion(tcp, path, field):
             continue
         body = {**({"command": ["true"]} if path == "/v1/runs" else {}), field: value}
         r = tcp.request("POST", path, json=body)
-        allowed = [(400, "INVALID_REQUEST")] + ([OTHER[field]] if field in OTHER and not isinstance(value, (list, dict, type(None))) else [])
+        allowed = [(400, "INVALID_REQUEST")
+                   ] + ([OTHER[field]] if field in OTHER and not isinstance(value, (list, dict, type(None))) else [])
         assert r.status >= 400 and (r.status, r.json["code"]) in allowed, (field, str(value)[:60], r)
 
 
 # ---------------------------------------------------------------------------------- AP-07: web pages, rebinding
 
 
-@pytest.mark.parametrize("fields, status", [
-    (["Host: evil.test"], 403), (["Host: 127.0.0.1.evil.test"], 403), (["Host: localhost.evil.test"], 403), (["Host: "], 403), (["Host: 1"], 403), (["Host: 127.0.0"], 403),
-    (["Host: localhost", "Origin: http://evil.test"], 403), (["Host: localhost", "Origin: null"], 403), (["Host: localhost", "Origin: http://localhost"], 403),
-    (["Host: localhost", "Sec-Fetch-Site: cross-site"], 403), (["Host: localhost", "Sec-Fetch-Site: same-site"], 403), (["Host: localhost"], 200), (["Host: localhost:{port}"], 200),
-    (["Host: 127.0.0.1:{port}"], 200), (["Host: LOCALHOST"], 200)], ids=str)
+@pytest.mark.parametrize("fields, status", [(["Host: evil.test"], 403), (["Host: 127.0.0.1.evil.test"], 403),
+                                            (["Host: localhost.evil.test"], 403), (["Host: "], 403), (["Host: 1"], 403),
+                                            (["Host: 127.0.0"], 403), (["Host: localhost", "Origin: http://evil.test"], 403),
+                                            (["Host: localhost", "Origin: null"], 403),
+                                            (["Host: localhost", "Origin: http://localhost"], 403),
+                                            (["Host: localhost", "Sec-Fetch-Site: cross-site"], 403),
+                                            (["Host: localhost", "Sec-Fetch-Site: same-site"], 403), (["Host: localhost"], 200),
+                                            (["Host: localhost:{port}"], 200), (["Host: 127.0.0.1:{port}"], 200),
+                                            (["Host: LOCALHOST"], 200)], ids=str)
 def test_rebinding_and_foreign_pages(service, tcp, auth, fields, status):
     lines = [f.format(port=service.port) for f in fields]
     got, answer = exchange(tcp, head("GET", "/v1/sandboxes", auth, *lines, host=None))
@@ -318,12 +351,17 @@ def test_preflight(tcp):
     assert status in (403, 405) and b"access-control-allow" not in answer.lower(), answer
 
 
-@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", "text/json", "application/json+x", "*/*"], ids=str)
+@pytest.mark.parametrize("kind", [
+    None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", "text/json",
+    "application/json+x", "*/*"
+], ids=str)
 def test_a_form_is_not_json(tcp, kind):
     body = b'{"command":["true"]}'
     r = tcp.request("POST", "/v1/runs", body=body, headers={"Content-Type": kind}) if kind else None
     if kind is None:
-        status, answer = exchange(tcp, head("POST", "/v1/runs", f"Authorization: Bearer {tcp.secret}", f"Content-Length: {len(body)}") + body)
+        status, answer = exchange(
+            tcp,
+            head("POST", "/v1/runs", f"Authorization: Bearer {tcp.secret}", f"Content-Length: {len(body)}") + body)
         assert status == 415 and b"UNSUPPORTED_MEDIA_TYPE" in answer
         return
     assert (r.status, r.json["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE"), r
@@ -337,10 +375,13 @@ def test_json_with_a_charset_is_json(tcp):
 # ------------------------------------------------------------------------------------------- AP-10: ids and paths
 
 
-@pytest.mark.parametrize("part", ["..", ".", "%2e%2e", "..%2f..%2fetc", "a%2fb", "x" * 64, "x" * 300, "a%0ab", "a%00b", "%ff", "%", "%zz", "sbx_" + "0" * 31, "SBX_" + "0" * 32,
-                                  "sbx_" + "g" * 32, "*", "a;b", "a:b", "a b".replace(" ", "%20"), "\u00fc".encode().decode("latin-1")])
+@pytest.mark.parametrize("part", [
+    "..", ".", "%2e%2e", "..%2f..%2fetc", "a%2fb", "x" * 64, "x" * 300, "a%0ab", "a%00b", "%ff", "%", "%zz", "sbx_" + "0" * 31,
+    "SBX_" + "0" * 32, "sbx_" + "g" * 32, "*", "a;b", "a:b", "a b".replace(" ", "%20"), "\u00fc".encode().decode("latin-1")
+])
 def test_ids_that_are_none(tcp, auth, part):
-    for path in (f"/v1/sandboxes/{part}", f"/v1/runs/{part}", f"/v1/sandboxes/{part}/exec", f"/v1/sandboxes/{UNKNOWN}/processes/{part}"):
+    for path in (f"/v1/sandboxes/{part}", f"/v1/runs/{part}", f"/v1/sandboxes/{part}/exec",
+                 f"/v1/sandboxes/{UNKNOWN}/processes/{part}"):
         method = "POST" if path.endswith("exec") else "GET"
         more = ["Content-Type: application/json", "Content-Length: 2"] if method == "POST" else []
         status, answer = exchange(tcp, head(method, path, auth, *more) + (b"{}" if more else b""))
@@ -348,28 +389,33 @@ def test_ids_that_are_none(tcp, auth, part):
         assert b"application/problem+json" in answer, answer
 
 
-@pytest.mark.parametrize("path", ["/v1/sandboxes/../../healthz", "/v1/./sandboxes", "/v1/%2e%2e/healthz", "/v1//sandboxes", "/%00", "/v1/sandboxes%2f", "/\xff".encode("latin-1").decode("latin-1"),
-                                  "v1/sandboxes", "http://localhost/v1/sandboxes", "*", "//evil.test/v1/sandboxes"])
+@pytest.mark.parametrize("path", [
+    "/v1/sandboxes/../../healthz", "/v1/./sandboxes", "/v1/%2e%2e/healthz", "/v1//sandboxes", "/%00", "/v1/sandboxes%2f",
+    "/\xff".encode("latin-1").decode("latin-1"), "v1/sandboxes", "http://localhost/v1/sandboxes", "*", "//evil.test/v1/sandboxes"
+])
 def test_targets_that_are_none(tcp, auth, path):
     status, answer = exchange(tcp, head("GET", path, auth))
-    assert status in ((400, 404) if path.startswith("//") else (400,)), answer
+    assert status in ((400, 404) if path.startswith("//") else (400, )), answer
 
 
-@pytest.mark.parametrize("method, path", [("GET", "/nosuch"), ("GET", "/v1"), ("GET", "/v1/"), ("GET", "/v2/sandboxes"), ("GET", "/V1/sandboxes"), ("GET", "/debug"), ("GET", "/v1/sandboxes/"),
+@pytest.mark.parametrize("method, path", [("GET", "/nosuch"), ("GET", "/v1"), ("GET", "/v1/"), ("GET", "/v2/sandboxes"),
+                                          ("GET", "/V1/sandboxes"), ("GET", "/debug"), ("GET", "/v1/sandboxes/"),
                                           ("GET", f"/v1/sandboxes/{UNKNOWN}/nosuch"), ("GET", "/favicon.ico")])
 def test_no_such_route(tcp, method, path):
     tcp.problem(404, "NOT_FOUND", method, path)
 
 
-@pytest.mark.parametrize("method, path", [("PUT", "/v1/runs"), ("PATCH", "/v1/sandboxes"), ("DELETE", "/v1/sandboxes"), ("POST", "/healthz"), ("TRACE", "/healthz"), ("POST", "/v1/events"),
+@pytest.mark.parametrize("method, path", [("PUT", "/v1/runs"), ("PATCH", "/v1/sandboxes"), ("DELETE", "/v1/sandboxes"),
+                                          ("POST", "/healthz"), ("TRACE", "/healthz"), ("POST", "/v1/events"),
                                           ("GET", f"/v1/sandboxes/{UNKNOWN}/exec")])
 def test_wrong_method(tcp, method, path):
     tcp.problem(405, "METHOD_NOT_ALLOWED", method, path)
 
 
 def test_long_path_and_large_header(tcp, auth, flat):
-    for data, statuses in ((head("GET", "/v1/sandboxes?label=" + "x" * 9000, auth), (414,)), (head("GET", "/v1/sandboxes", auth, "X-Big: " + "x" * 40000), (431,)),
-                           (head("GET", "/v1/sandboxes", auth, *[f"X-{i}: 1" for i in range(70)]), (431,))):
+    for data, statuses in ((head("GET", "/v1/sandboxes?label=" + "x" * 9000,
+                                 auth), (414, )), (head("GET", "/v1/sandboxes", auth, "X-Big: " + "x" * 40000), (431, )),
+                           (head("GET", "/v1/sandboxes", auth, *[f"X-{i}: 1" for i in range(70)]), (431, ))):
         status, answer = exchange(tcp, data)
         assert status in statuses, answer[:300]
         assert b"application/problem+json" in answer
@@ -379,27 +425,36 @@ def test_long_path_and_large_header(tcp, auth, flat):
 
 
 @pytest.mark.parametrize("data", [
-    b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n",
-    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n: x\r\n\r\n", b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n",
-    b"GET /healthz HTTP/0.9\r\n\r\n", b"GET /healthz\r\n\r\n", b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
-    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n", b"G\x00T /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n: x\r\n\r\n", b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/0.9\r\n\r\n", b"GET /healthz\r\n\r\n", b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.1\nHost: localhost\n\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n", b"G\x00T /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
     b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
-    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 100, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 100, b"CONNECT evil.test:80 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 100, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 100,
+    b"CONNECT evil.test:80 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 ], ids=lambda d: repr(d[:70]))
 def test_not_http(service, tcp, data):
     for client in (service.root, tcp):
         status, answer = exchange(client, data, wait_close=True)
-        assert status in (400, None) or (data.startswith((b"CONNECT", b"GET /healthz HTTP/0.9", b"PRI")) and status in (403, 404, 405, 505)), answer
+        assert status in (400, None) or (data.startswith(
+            (b"CONNECT", b"GET /healthz HTTP/0.9", b"PRI")) and status in (403, 404, 405, 505)), answer
         assert answer.count(b"HTTP/1.") <= 1  # and what followed was not a second request
 
 
 def test_chunk_sizes_that_are_none(tcp, auth):
-    for chunk in (b"-1\r\n", b"0x5\r\nhello\r\n", b"5 \r\nhello\r\n", b"ffffffffffffffffff\r\n", b"5\nhello\n", b"zz\r\n", b"\r\n"):
-        status, answer = exchange(tcp, head("POST", "/v1/runs", auth, "Content-Type: application/json", "Transfer-Encoding: chunked") + chunk + b"0\r\n\r\n")
+    for chunk in (b"-1\r\n", b"0x5\r\nhello\r\n", b"5 \r\nhello\r\n", b"ffffffffffffffffff\r\n", b"5\nhello\n", b"zz\r\n",
+                  b"\r\n"):
+        status, answer = exchange(
+            tcp,
+            head("POST", "/v1/runs", auth, "Content-Type: application/json", "Transfer-Encoding: chunked") + chunk + b"0\r\n\r\n")
         assert status in (400, 413), (chunk, answer)
 
 
@@ -417,7 +472,9 @@ def test_slow_clients_hold_up_nobody_and_are_hung_up_on(service, tcp, auth):
     slow = [tcp.socket(30) for _ in range(150)]
     try:
         for i, s in enumerate(slow):
-            s.sendall((b"GET /healthz HTTP/1.1\r\nHost: loc", head("POST", "/v1/runs", auth, "Content-Type: application/json", "Content-Length: 1000") + b"{", b"")[i % 3])
+            s.sendall(
+                (b"GET /healthz HTTP/1.1\r\nHost: loc",
+                 head("POST", "/v1/runs", auth, "Content-Type: application/json", "Content-Length: 1000") + b"{", b"")[i % 3])
         for _ in range(5):
             began = time.monotonic()
             service.root.expect(200, "GET", "/healthz")
@@ -436,26 +493,37 @@ def test_slow_clients_hold_up_nobody_and_are_hung_up_on(service, tcp, auth):
 # ------------------------------------------------------------------ AP-13, AP-14: mounts, options that weaken
 
 
-@pytest.mark.parametrize("path, body", [(p, b) for p in ("/v1/runs", "/v1/sandboxes") for b in (
-    {"privileged": True}, {"privileged": False}, {"cap_add": ["SYS_ADMIN"]}, {"cap_drop": ["ALL"]}, {"security_opt": ["seccomp=unconfined"]}, {"seccomp": "unconfined"},
-    {"network": "host"}, {"network": "bridge"}, {"user": "0"}, {"user": "0:0"}, {"user": "1000:0"}, {"user": "root"}, {"user": -1}, {"user": "4294967295"}, {"pid": "host"},
-    {"best_effort": True}, {"runtime_args": []}, {"rm": True}, {"read_only": False}, {"devices": ["/dev/kvm"]}, {"profile": "unconfined"}, {"profile": "../default"},
-    {"workdir": "/proc/self/fd/7"}, {"workdir": "/sys"}, {"workdir": "relative"}, {"workdir": "/a/../../b"}, {"hostname": "a b"}, {"hostname": "a\nb"}, {"hostname": ""},
-    {"tmpfs": ["/usr:size=1m"]}, {"tmpfs": ["/etc"]}, {"tmpfs": ["/"]}, {"tmpfs": ["/proc"]}, {"tmpfs": ["/data:mode=4777"]}, {"tmpfs": ["/data:size=1m,suid"]}, {"tmpfs": ["/data:uid=0"]},
-    {"tmpfs": ["relative"]}, {"tmpfs": ["/a/../usr"]}, {"tmpfs": [f"/t{i}" for i in range(40)]}, {"env": {"A\u0000": "x"}}, {"MEMORY": "1g"}, {"memory-swap": "1g"}, {"": 1},
-    {"owner": "uid:0"}, {"id": UNKNOWN}, {"volume_fds": ["/data"]})], ids=str)
+@pytest.mark.parametrize(
+    "path, body",
+    [(p, b) for p in ("/v1/runs", "/v1/sandboxes")
+     for b in ({"privileged": True}, {"privileged": False}, {"cap_add": ["SYS_ADMIN"]}, {"cap_drop": ["ALL"]},
+               {"security_opt": ["seccomp=unconfined"]}, {"seccomp": "unconfined"}, {"network": "host"}, {"network": "bridge"},
+               {"user": "0"}, {"user": "0:0"}, {"user": "1000:0"}, {"user": "root"}, {"user": -1}, {"user": "4294967295"},
+               {"pid": "host"}, {"best_effort": True}, {"runtime_args": []}, {"rm": True}, {"read_only": False},
+               {"devices": ["/dev/kvm"]}, {"profile": "unconfined"}, {"profile": "../default"}, {"workdir": "/proc/self/fd/7"},
+               {"workdir": "/sys"}, {"workdir": "relative"}, {"workdir": "/a/../../b"}, {"hostname": "a b"}, {"hostname": "a\nb"},
+               {"hostname": ""}, {"tmpfs": ["/usr:size=1m"]}, {"tmpfs": ["/etc"]}, {"tmpfs": ["/"]}, {"tmpfs": ["/proc"]},
+               {"tmpfs": ["/data:mode=4777"]}, {"tmpfs": ["/data:size=1m,suid"]}, {"tmpfs": ["/data:uid=0"]},
+               {"tmpfs": ["relative"]}, {"tmpfs": ["/a/../usr"]}, {"tmpfs": [f"/t{i}"
+                                                                             for i in range(40)]}, {"env": {"A\u0000": "x"}},
+               {"MEMORY": "1g"}, {"memory-swap": "1g"}, {"": 1}, {"owner": "uid:0"}, {"id": UNKNOWN}, {"volume_fds": ["/data"]})],
+    ids=str)
 def test_options_that_weaken_or_are_none(tcp, path, body):
     tcp.problem(400, "INVALID_REQUEST", "POST", path, json={**({"command": ["true"]} if path == "/v1/runs" else {}), **body})
 
 
-@pytest.mark.parametrize("volume", ["/:/data", "/proc:/data", "/etc:/data:ro", "/var/run/docker.sock:/data", "{root}/../state:/data", "{root}/link:/data", "{root}/nosuch:/data", "relative:/data",
-                                    "{root}:/usr", "{root}:/data:rw,exec", "{root}", ":", "{root}:/data:ro:x", "{root}x:/data", "{root}/a,upperdir=/:/data"])
+@pytest.mark.parametrize("volume", [
+    "/:/data", "/proc:/data", "/etc:/data:ro", "/var/run/docker.sock:/data", "{root}/../state:/data", "{root}/link:/data",
+    "{root}/nosuch:/data", "relative:/data", "{root}:/usr", "{root}:/data:rw,exec", "{root}", ":", "{root}:/data:ro:x",
+    "{root}x:/data", "{root}/a,upperdir=/:/data"
+])
 def test_volumes_below_the_operators_root_only(service, tcp, volume):
     root = service.folder / "volumes"
     if not (root / "link").is_symlink():
         (root / "link").symlink_to("/etc")
     for path in ("/v1/runs", "/v1/sandboxes"):
-        r = tcp.request("POST", path, json={**({"command": ["true"]} if path == "/v1/runs" else {}), "volume": [volume.format(root=root)]})
+        r = tcp.request("POST", path,
+                        json={**({"command": ["true"]} if path == "/v1/runs" else {}), "volume": [volume.format(root=root)]})
         if path == "/v1/runs" and r.status == 200:  # a sandbox that could not be made is a run's end too
             assert r.json["reason"] == "create_failed" and r.json["stage"] != "exec", r
             continue
@@ -485,8 +553,9 @@ def test_policy_binds_every_caller(client):
 
 
 def test_the_service_cannot_be_reached_from_inside(service, tcp):
-    code = (f"import socket, os\nfor port in ({service.port},):\n try: socket.create_connection(('127.0.0.1', port), 2); print('reached')\n except OSError as e: print(type(e).__name__)\n"
-            f"for p in ({service.sock!r}, '/run/cloche/cloche.sock'): print(os.path.exists(p))")
+    code = (
+        f"import socket, os\nfor port in ({service.port},):\n try: socket.create_connection(('127.0.0.1', port), 2); print('reached')\n except OSError as e: print(type(e).__name__)\n"
+        f"for p in ({service.sock!r}, '/run/cloche/cloche.sock'): print(os.path.exists(p))")
     assert exited(tcp.run(language="python", code=code)).out == b"ConnectionRefusedError\nFalse\nFalse\n"
 
 
@@ -504,7 +573,8 @@ def echo(service, tcp):
 
 def test_websocket_rules_of_the_door(service, tcp, auth, echo):
     path = f"{echo.path}/ports/8001/"
-    for fields, status in (([], 401), ([auth, "Origin: http://evil.test"], 403), ([auth, "Host: evil.test"], 403), ([auth, "Sec-Fetch-Site: cross-site"], 403), ([auth], 101)):
+    for fields, status in (([], 401), ([auth, "Origin: http://evil.test"], 403), ([auth, "Host: evil.test"], 403),
+                           ([auth, "Sec-Fetch-Site: cross-site"], 403), ([auth], 101)):
         with tcp.socket() as s:
             assert WebSocket(s, path, fields).status == status, fields
 
@@ -534,7 +604,9 @@ def test_websocket_bytes_are_the_servers_business_and_flat(tcp, auth, echo, flat
 def test_an_upgrade_where_there_is_nothing_to_upgrade(tcp, auth):
     for path in ("/v1/sandboxes", "/healthz"):
         with tcp.socket() as s:
-            s.sendall(head("GET", path, auth, "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"))
+            s.sendall(
+                head("GET", path, auth, "Upgrade: websocket", "Connection: Upgrade",
+                     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"))
             assert read_head(s).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 400 "))
 
 
@@ -546,7 +618,8 @@ def test_quota_of_a_key(service):
     boxes = [small.box(memory="32m") for _ in range(2)]
     try:
         r = small.request("POST", "/v1/sandboxes", json={})
-        assert (r.status, r.json["code"], r.json["retryable"]) == (429, "SANDBOX_QUOTA_EXCEEDED", True) and int(r.headers["Retry-After"]) >= 1
+        assert (r.status, r.json["code"], r.json["retryable"]) == (429, "SANDBOX_QUOTA_EXCEEDED", True) and int(
+            r.headers["Retry-After"]) >= 1
         service.key("other").box(memory="32m").kill()  # another key has its own
         boxes.pop().kill()
         boxes.append(small.box(memory="32m"))
@@ -584,8 +657,10 @@ def test_health_and_metrics_name_nobody(service, tenants):
 
 
 def test_a_problem_names_no_place_of_the_host(service, tcp):
-    for method, path, more in (("POST", "/v1/runs", {"json": {"command": ["true"], "volume": ["/root/x:/data"]}}), ("GET", f"/v1/sandboxes/{UNKNOWN}", {}), ("POST", "/v1/sandboxes", {"body": b"{"})):
-        text = json.dumps(tcp.request(method, path, headers={"Content-Type": "application/json"} if "body" in more else None, **more).json)
+    for method, path, more in (("POST", "/v1/runs", {"json": {"command": ["true"], "volume": ["/root/x:/data"]}}),
+                               ("GET", f"/v1/sandboxes/{UNKNOWN}", {}), ("POST", "/v1/sandboxes", {"body": b"{"})):
+        text = json.dumps(
+            tcp.request(method, path, headers={"Content-Type": "application/json"} if "body" in more else None, **more).json)
         assert str(service.folder) not in text and cloche.binary() not in text
 
 

@@ -4,9 +4,9 @@ import openapi
 import pytest
 from contract import until
 
-EXAMPLES = [(method.upper(), path, name, example["value"])
-            for path, methods in openapi.document()["paths"].items() for method, operation in methods.items()
-            for media in operation.get("requestBody", {}).get("content", {}).values() for name, example in media.get("examples", {}).items()]
+EXAMPLES = [(method.upper(), path, name, example["value"]) for path, methods in openapi.document()["paths"].items()
+            for method, operation in methods.items() for media in operation.get("requestBody", {}).get("content", {}).values()
+            for name, example in media.get("examples", {}).items()]
 
 
 @pytest.mark.parametrize("method, path, name, value", EXAMPLES, ids=[f"{m} {p} {n}" for m, p, n, _ in EXAMPLES])

@@ -58,14 +58,22 @@ def test_every_answer_is_documented(service, tmp_path):
     box = key.box(memory="128m", resume_on_touch=True)
     process = box.start(["echo", "hi"])
     process.wait()
-    command = [program, "run", openapi.PATH, "--url", f"http://127.0.0.1:{service.port}", "--header", f"Authorization: Bearer {key.secret}", "--workers", "1",
-               "--max-examples", "10", "--generation-deterministic", "--phases", "examples,coverage,fuzzing", "--max-time", str(SECONDS), "--request-timeout", "10", "--checks", CHECKS,
-               "--suppress-health-check", "all", "--no-color", "--max-failures", "20"]
+    command = [
+        program, "run", openapi.PATH, "--url", f"http://127.0.0.1:{service.port}", "--header",
+        f"Authorization: Bearer {key.secret}", "--workers", "1", "--max-examples", "10", "--generation-deterministic", "--phases",
+        "examples,coverage,fuzzing", "--max-time",
+        str(SECONDS), "--request-timeout", "10", "--checks", CHECKS, "--suppress-health-check", "all", "--no-color",
+        "--max-failures", "20"
+    ]
     for path in NOT_WALKED:
         command += ["--exclude-path", path]
     try:
-        done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS * 3,
-                              env={**cloche.environment(), "PYTHONPATH": str(tmp_path), "SCHEMATHESIS_HOOKS": "hooks", "PYTHONHASHSEED": "0", "CLOCHE_BOX": box.id, "CLOCHE_PROCESS": process.id})
+        done = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=SECONDS * 3, env={
+                **cloche.environment(), "PYTHONPATH": str(tmp_path), "SCHEMATHESIS_HOOKS": "hooks", "PYTHONHASHSEED": "0",
+                "CLOCHE_BOX": box.id, "CLOCHE_PROCESS": process.id
+            })
     finally:
         for row in key.get("/v1/sandboxes", limit=1000)["sandboxes"]:
             if row["state"] != "ended":
@@ -81,7 +89,10 @@ def test_the_walk_can_fail(tmp_path, service):
     text = openapi.PATH.read_text().replace('"required": ["ok"]', '"required": ["ko"]', 1)
     assert text != openapi.PATH.read_text()
     (tmp_path / "wrong.json").write_text(text)
-    done = subprocess.run([program, "run", "wrong.json", "--url", f"http://127.0.0.1:{service.port}", "--include-path", "/healthz", "--max-examples", "1", "--generation-database", "none", "--checks", "response_schema_conformance", "--no-color"],
-                          cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env={k: v for k, v in os.environ.items() if not k.startswith("SCHEMA")})
+    done = subprocess.run([
+        program, "run", "wrong.json", "--url", f"http://127.0.0.1:{service.port}", "--include-path", "/healthz", "--max-examples",
+        "1", "--generation-database", "none", "--checks", "response_schema_conformance", "--no-color"
+    ], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          env={k: v for k, v in os.environ.items() if not k.startswith("SCHEMA")})
     assert done.returncode == 1 and "ko" in done.stdout, done.stdout[-3000:]
     assert services.Client(service.sock).request("GET", "/healthz").status == 200

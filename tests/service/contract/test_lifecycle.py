@@ -28,8 +28,8 @@ def test_defaults(client, runtime, boxes):
 
 
 def test_every_option_is_what_the_sandbox_then_is(boxes):
-    box = boxes(memory="100m", memory_swap="100m", cpus=0.25, pids_limit=32, tmpfs=["/data:size=1m,inodes=64"], hostname="bell", profile="dev",
-                user="1234:1235", image="host", network="none", env={"NAME": "value", "HOME": "/data"}, workdir="/tmp",
+    box = boxes(memory="100m", memory_swap="100m", cpus=0.25, pids_limit=32, tmpfs=["/data:size=1m,inodes=64"], hostname="bell",
+                profile="dev", user="1234:1235", image="host", network="none", env={"NAME": "value", "HOME": "/data"}, workdir="/tmp",
                 timeout="10m", idle_timeout=300, on_timeout="pause", resume_on_touch=False,
                 labels={"team": "blue", "ü": "ß"}, metadata={"note": "a\nb"})
     o = box.object()
@@ -114,9 +114,11 @@ def test_pause_keeps_memory_and_stops_the_processor(boxes):
     assert o["state"] == "paused"
     assert used is not None and o["usage"]["cpu_ms"] - used < 20
     assert box.resume()["state"] == "running"
-    first = int(box.read("/workspace/n").split()[0] or 0) if box.read("/workspace/n") else 0
-    until(lambda: (box.read("/workspace/n") or b"0").split()[0].isdigit() and int((box.read("/workspace/n") or b"0").split()[0]) > first,
-          what="the counter going on")
+
+    def count():  # 0 in the moment between the file's opening and its writing
+        return int((box.read("/workspace/n").split() or [b"0"])[0])
+    first = count()
+    until(lambda: count() > first, what="the counter going on")
     assert len(box.processes()) == 1 and box.processes()[0]["running"]
 
 

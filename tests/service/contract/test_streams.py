@@ -94,6 +94,7 @@ def test_a_slow_client_slows_the_command_and_nobody_else(boxes):
 
     def written():
         return int(box.read("/workspace/n") or 0)
+
     with box.exec_stream(language="python", code=WRITER, max_output="unlimited", timeout=60) as s:
         assert next(s.events())["type"] == "started"
         until(lambda: box.names("/workspace"), what="the writer")
@@ -128,8 +129,8 @@ def test_a_client_that_stops_waiting_for_a_collected_command(box):
     """It goes on, and its true end can be read: nobody was promised that it would stop."""
     body = json.dumps({"command": "until [ -e /workspace/go ]; do sleep 0.02; done; echo done; exit 6"}).encode()
     with box.client.socket() as s:
-        s.sendall(b"POST %s/exec HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-                  % (box.path.encode(), len(body), body))
+        s.sendall(b"POST %s/exec HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" %
+                  (box.path.encode(), len(body), body))
         run = until(lambda: box.client.get("/v1/runs", sandbox=box.id)["runs"], what="the run")[0]
     assert (run["state"], run["result"]) == ("running", None)
     box.put("/workspace/go")
@@ -148,7 +149,8 @@ def test_a_process_goes_on_without_its_reader(box):
     assert joined(p.output(), "stdout") == b"1\n2\n3\n"
 
 
-@pytest.mark.parametrize("body, reason", [({"command": ["nosuch-command"]}, "create_failed"), ({"command": ["sleep", "100"], "timeout": 0.4}, "timeout"),
+@pytest.mark.parametrize("body, reason", [({"command": ["nosuch-command"]}, "create_failed"),
+                                          ({"command": ["sleep", "100"], "timeout": 0.4}, "timeout"),
                                           ({"command": "kill -9 $$"}, "signaled")])
 def test_bad_ends_come_as_the_last_event(box, body, reason):
     with box.exec_stream(**body) as s:
