@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "service/problem.h"
+#include "service/recover.h"
 
 /* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
 #define IDLE_LOOKS   8
@@ -344,10 +345,7 @@ static void give_back_quota(struct box *b)
 		return;
 	b->admitted = false;
 	quota_release(b->service->quotas, b->stored.owner, b->stored.session,
-		      &(struct quota_amounts){.sandboxes = 1,
-					      .memory_bytes = b->spec.memory_bytes,
-					      .cpus_millis = b->spec.cpus_millis,
-					      .disk_bytes = b->disk_bytes});
+		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis, b->disk_bytes});
 }
 
 /* The end, whatever led to it: written down, told, and taken out. */
@@ -763,11 +761,10 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 	b->idle_at_us = b->paused_us = now_us();
 	left = b->stored.expires_ms ? b->stored.expires_ms - wall_ms() : 0;
 	b->expires_us = b->stored.expires_ms ? now_us() + (uint64_t)(left > 0 ? left : 0) * 1000 : 0;
-	b->admitted = quota_take(v->quotas, b->stored.owner, b->stored.session,
-				 &(struct quota_amounts){.sandboxes = 1,
-							 .memory_bytes = b->spec.memory_bytes,
-							 .cpus_millis = b->spec.cpus_millis,
-							 .disk_bytes = b->disk_bytes});
+	b->admitted = quota_adopt(v->quotas, b->stored.owner, b->stored.session,
+				  &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
+						       b->disk_bytes},
+				  now_us()) == 0;
 	if (!b->stored.one_shot) {
 		start_clock(b);
 		arm(b);
@@ -778,6 +775,30 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		box_end(b, (enum reason)verdict);
 	}
 	return b;
+}
+
+void box_reconcile(struct box *b, const struct spawner_live *live)
+{
+	struct spawner_refused gone = {.stage = "spawner", .text = "the spawner was restarted meanwhile"};
+
+	if (b->stored.state == STATE_CREATING) {
+		if (!b->unsure)
+			return; /* asked for after it came back */
+		b->unsure = false;
+		if (live)
+			made(b, &live->created);
+		else
+			not_made(b, &gone);
+		return;
+	}
+	if (!live) { /* its end was seen by nobody */
+		finish(b, b->stored.verdict >= 0 ? (enum reason)b->stored.verdict : REASON_LOST,
+		       codes[CODE_SANDBOX_LOST].people);
+		return;
+	}
+	if (b->killing &&
+	    link_ask(b->service->link, SPAWNER_KILL, b->stored.id, ignore_answer, NULL) < 0)
+		log_event("kill.delayed", json_pack("{ss}", "sandbox", b->stored.id));
 }
 
 /* ---- what can be read without privileges ---- */

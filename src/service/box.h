@@ -28,7 +28,7 @@ struct box {
 	json_t *metadata;
 	struct spawner_created created;
 	struct enforced enforced; /* texts are in created */
-	char ctl[256];
+	char ctl[384];
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
 	unsigned talks;      /* open conversations: work */

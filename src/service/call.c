@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "service/handlers.h"
@@ -59,6 +60,7 @@ void call_reply(struct call *c, int status, json_t *j)
 	struct exchange *x = c->x;
 
 	count_answer(c, status);
+	service_commit(c->service);
 	call_free(c);
 	if (j || status != 204)
 		reply_json(x, status, j);
@@ -68,11 +70,22 @@ void call_reply(struct call *c, int status, json_t *j)
 
 void call_problem(struct call *c, const struct err *e)
 {
+	int status = problem_status(e);
+	unsigned retry = c->retry_after_s ? c->retry_after_s : status == 503 ? 1 : 0;
 	struct exchange *x = c->x;
 
-	count_answer(c, problem_status(e));
+	count_answer(c, status);
 	call_free(c);
-	problem_reply(x, e, problem_status(e) == 429 || problem_status(e) == 503 ? 1 : 0);
+	problem_reply(x, e, retry);
+}
+
+int call_over_quota(struct call *c, const struct quota_denial *denial, struct err *e)
+{
+	c->service->metrics.refused_quota++;
+	c->retry_after_s = denial->retry_after_s;
+	if (e->errnum == ENOMEM)
+		e->code = PROBLEM_UNAVAILABLE;
+	return -1;
 }
 
 static void on_gone(struct exchange *x)
@@ -154,6 +167,18 @@ static int check_origin(const struct service *v, const struct exchange *x, struc
 			   "this Host is not served: add it to hosts in the configuration");
 }
 
+/* A key may have its own quota; it is forgotten while its owner does nothing. */
+static int tell_quota(struct call *c, const struct stored_key *key, struct err *e)
+{
+	struct quota q = c->service->owner_quota;
+	int r;
+
+	if (key->quota && quota_from_text(&q, key->quota, strlen(key->quota), e) < 0)
+		return -1;
+	r = quota_set_owner(c->service->quotas, c->owner, key->quota ? &q : NULL, now_us());
+	return r < 0 ? problem_set(e, PROBLEM_UNAVAILABLE, "too many callers at a time") : 0;
+}
+
 static int who_asks(struct call *c, struct err *e)
 {
 	const struct peer *p = exchange_peer(c->x);
@@ -172,12 +197,14 @@ static int who_asks(struct call *c, struct err *e)
 		e->code = PROBLEM_UNAVAILABLE;
 		return -1;
 	}
-	if (r == 0)
+	if (r == 0) {
 		snprintf(c->owner, sizeof c->owner, "key:%s", key.id);
-	stored_key_done(&key);
-	return r == 0 ? 0
-		      : problem_set(e, PROBLEM_UNAUTHENTICATED,
-				    "send Authorization: Bearer clk_… (cloche key create)");
+		r = tell_quota(c, &key, e);
+		stored_key_done(&key);
+		return r;
+	}
+	return problem_set(e, PROBLEM_UNAUTHENTICATED,
+			   "send Authorization: Bearer clk_… (cloche key create)");
 }
 
 static int read_session(struct call *c, struct err *e)

@@ -29,6 +29,7 @@ struct call {
 	struct box *box;      /* held; a live sandbox, on routes that need one */
 	json_t *body;
 	char body_sha256[65];
+	unsigned retry_after_s;
 	struct waiter waiter;
 	struct waiter **waits_in;
 	struct run *run;
@@ -49,6 +50,9 @@ void call_free(struct call *c);
 /* Wait for the box to be made, changed or gone; then tell(call's box, call) by w->tell. */
 void call_wait(struct call *c, struct waiter **list, void (*tell)(struct waiter *w, struct box *b));
 struct call *call_of_waiter(struct waiter *w);
+
+/* Count the refusal and make it the answer's code; returns -1. */
+int call_over_quota(struct call *c, const struct quota_denial *denial, struct err *e);
 
 /* Whether this owner may see what belongs to that one. */
 bool call_may_see(const struct call *c, const char *owner);

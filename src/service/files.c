@@ -469,7 +469,7 @@ static bool on_event(struct call *c, const struct frame *f, const unsigned char 
 	const char *name;
 	json_t *j;
 
-	if (f->type != FRAME_EVENT || watch_event_decode(payload, f->size, &event, &name) < 0)
+	if (f->type != FRAME_EVENT || !exchange_began(c->x) || watch_event_decode(payload, f->size, &event, &name) < 0)
 		return false;
 	j = json_pack("{ss}", "type", names[event]);
 	if (j)
@@ -479,15 +479,13 @@ static bool on_event(struct call *c, const struct frame *f, const unsigned char 
 	return true;
 }
 
-static void on_watch_end(struct call *c)
+static void on_watching(struct call *c)
 {
-	struct exchange *x = c->x;
-
-	call_free(c);
-	exchange_end(x, true);
+	talk_limit(c->talk, 0);
+	reply_lines_begin(c->x);
 }
 
-static const struct asking watching = {on_event, on_watch_end, NULL};
+static const struct asking watching = {on_event, on_watching, NULL};
 
 void files_watch(struct call *c)
 {
@@ -496,8 +494,5 @@ void files_watch(struct call *c)
 	if (!w)
 		return;
 	c->ops.on_room = on_reader_room;
-	if (!ask(c, &watching, FRAME_WATCH, w->path, strlen(w->path) + 1, NULL, 0))
-		return;
-	talk_limit(c->talk, 0);
-	reply_lines_begin(c->x);
+	ask(c, &watching, FRAME_WATCH, w->path, strlen(w->path) + 1, NULL, 0);
 }

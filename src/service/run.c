@@ -140,6 +140,8 @@ static void remember_end(struct run *r)
 
 	put(r, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
 	v->metrics.runs[reason]++;
+	v->metrics.exec_us_sum += now_us() - r->asked_us;
+	v->metrics.exec_count++;
 	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
 	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
 	audit(v, r->owner, r->session, "run.end", r->result.id,
@@ -170,8 +172,9 @@ static void finish(struct run *r)
 	if (r->evidence.main_ended && r->started_us && !result->wall_ms)
 		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
 	remember_end(r);
-	quota_output(r->service->quotas, r->owner, r->session,
-		     result->out.bytes + result->err.bytes);
+	service_commit(r->service); /* before anybody is told */
+	quota_count_output(r->service->quotas, r->owner, r->session,
+			   result->out.bytes + result->err.bytes, now_us());
 	artifacts_close(r);
 	if (r->ops && r->ops->on_end)
 		r->ops->on_end(r);
@@ -441,27 +444,35 @@ static void on_talk_end(struct talk *t, int error)
 
 static const struct talk_ops command_ops = {.on_frame = on_frame, .on_end = on_talk_end};
 
+static size_t append(char *text, size_t at, const char *string)
+{
+	size_t n = strlen(string) + 1;
+
+	memcpy(text + at, string, n);
+	return at + n;
+}
+
 static int start_payload(const struct run *r, struct start_record *s, char **ret, size_t *ret_size,
 			 struct err *e)
 {
 	const struct spec *spec = &r->spec;
 	const struct strings *lists[] = {&spec->command, &spec->env};
 	size_t size = strlen(spec->workdir) + 1;
-	char *p;
+	size_t at = 0;
 
 	s->argc = (uint32_t)spec->command.count;
 	s->envc = (uint32_t)spec->env.count;
 	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
 		for (size_t i = 0; i < lists[l]->count; i++)
 			size += strlen(lists[l]->item[i]) + 1;
-	*ret = p = malloc(size);
-	if (!p)
+	*ret = malloc(size);
+	if (!*ret)
 		return err_set(e, ENOMEM, "start the command");
-	p = stpcpy(p, spec->workdir) + 1;
+	at = append(*ret, at, spec->workdir);
 	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
 		for (size_t i = 0; i < lists[l]->count; i++)
-			p = stpcpy(p, lists[l]->item[i]) + 1;
-	*ret_size = size;
+			at = append(*ret, at, lists[l]->item[i]);
+	*ret_size = at;
 	return 0;
 }
 

@@ -152,14 +152,12 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 /* Room under the quotas for one more run; -1 and a 429 otherwise. */
 static int take_rate(struct call *c, struct err *e)
 {
-	unsigned retry_s;
+	struct quota_denial denial = {.retry_after_s = 1};
 
-	if (quota_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, &retry_s,
-		      e) == 0)
+	if (quota_take_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, now_us(),
+			   &denial, e) == 0)
 		return 0;
-	c->service->metrics.refused_quota++;
-	e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
-	return -1;
+	return call_over_quota(c, &denial, e);
 }
 
 void exec_create(struct call *c)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "service/handlers.h"
 
 enum { PAGE = 100, PAGE_MAX = 1000 };
@@ -13,28 +14,14 @@ static void close_fds(int *fds, size_t count)
 		close(fds[i]);
 }
 
-static int take_quota(struct call *c, const struct spec *s, uint64_t disk, struct err *e)
+static int take_quota(struct call *c, const struct quota_need *need, struct err *e)
 {
-	struct quota_amounts amounts = {.sandboxes = 1,
-					.memory_bytes = s->memory_bytes,
-					.cpus_millis = s->cpus_millis,
-					.disk_bytes = disk};
+	struct quota_denial denial = {.retry_after_s = 1};
 
-	if (quota_acquire(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, &amounts,
-			  e) == 0)
+	if (quota_acquire(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, need,
+			  now_us(), &denial, e) == 0)
 		return 0;
-	c->service->metrics.refused_quota++;
-	e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
-	return -1;
-}
-
-static void give_quota(struct call *c, const struct spec *s, uint64_t disk)
-{
-	quota_release(c->service->quotas, c->owner, c->session[0] ? c->session : NULL,
-		      &(struct quota_amounts){.sandboxes = 1,
-					      .memory_bytes = s->memory_bytes,
-					      .cpus_millis = s->cpus_millis,
-					      .disk_bytes = disk});
+	return call_over_quota(c, &denial, e);
 }
 
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
@@ -44,13 +31,13 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 	const char *boxes[SPEC_MAX_VOLUMES];
 	int fds[SPEC_MAX_VOLUMES];
 	size_t count = exchange_take_fds(c->x, fds, ARRAY_SIZE(fds));
-	struct spec amounts = {.memory_bytes = spec->memory_bytes, .cpus_millis = spec->cpus_millis};
+	struct quota_need need = {spec->memory_bytes, spec->cpus_millis, disk};
 	struct box *b = NULL;
 
 	if (count != json_array_size(volume_fds)) {
 		err_set(e, 0, "volume_fds: %zu paths, but %zu descriptors came along",
 			json_array_size(volume_fds), count);
-	} else if (take_quota(c, spec, disk, e) == 0) {
+	} else if (take_quota(c, &need, e) == 0) {
 		for (size_t i = 0; i < count; i++)
 			boxes[i] = json_string_value(json_array_get(volume_fds, i));
 		stored->owner = strdup(c->owner);
@@ -59,11 +46,11 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 		if (b)
 			b->admitted = true;
 		else
-			give_quota(c, &amounts, disk);
-	} else {
-		stored_sandbox_done(stored);
-		spec_done(spec);
+			quota_release(c->service->quotas, c->owner,
+				      c->session[0] ? c->session : NULL, &need);
 	}
+	stored_sandbox_done(stored);
+	spec_done(spec);
 	close_fds(fds, count);
 	return b;
 }

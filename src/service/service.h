@@ -43,6 +43,7 @@ struct service {
 	struct http_server *http;
 	struct link *link;
 	struct quota_table *quotas;
+	struct quota owner_quota; /* the default */
 	struct box *boxes[4096]; /* by id; chained */
 	size_t box_count;
 	struct run *runs; /* that are not ended */
@@ -53,7 +54,11 @@ struct service {
 	uv_prepare_t commit;
 	uv_timer_t housekeeping;
 	uid_t operator_uid; /* on the socket as good as root: whose service it is */
-	bool stopping;
+	char *openapi; /* the document, or NULL */
+	size_t openapi_size;
+	char store_error[768]; /* why the last write failed; "" when it did not */
+	bool store_wrote;
+	bool stopping, ready, failed;
 	int64_t started_ms;
 };
 
@@ -69,6 +74,9 @@ bool is_object_id(const char *text, const char *prefix);
 
 /* What cannot be stored is said once on stderr and makes /healthz fail; the service goes on. */
 void store_failed(struct service *v, const struct err *e);
+
+/* What was written in this turn is on its way to the disk after this: before an answer that says so. */
+void service_commit(struct service *v);
 
 /* watch.c: tell everyone; counted, kept in the ring. run, reason: NULL if none. */
 void event_emit(struct service *v, const char *type, const struct box *b, const char *run,

@@ -54,7 +54,8 @@ static size_t pax_record(char *out, const char *key, const char *value)
 			break;
 		n = rest + digits;
 	}
-	return (size_t)sprintf(out, "%zu %s=%s\n", n, key, value);
+	snprintf(out, n + 1, "%zu %s=%s\n", n, key, value);
+	return n;
 }
 
 size_t tar_padding(uint64_t size)

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c - cloched: started by `cloche serve` as a user of its own, with the sockets it serves and its
+ * configuration as descriptors. It opens its state, finds what lives, and serves until SIGTERM.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <openssl/ssl.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "service/artifacts.h"
+#include "service/box.h"
+#include "service/call.h"
+#include "service/recover.h"
+#include "service/run.h"
+#include "service/sandbox_self.h"
+
+enum { EXIT_USAGE = 2, HOUSEKEEPING_MS = 60000 };
+
+struct arguments {
+	int config_fd, socket_fd, tcp_fd, certificate_fd, key_fd;
+	uint32_t operator_uid;
+	const char *openapi, *config_name;
+	bool routes;
+};
+
+static struct service service;
+static SSL_CTX *tls; /* NULL: TCP without */
+static struct arguments args = {.config_fd = -1, .socket_fd = -1, .tcp_fd = -1,
+				.certificate_fd = -1, .key_fd = -1, .config_name = "configuration"};
+
+static int parse_arguments(char **argv, struct err *e)
+{
+	struct {
+		const char *name;
+		int *number;
+	} numbers[] = {{"--config-fd", &args.config_fd},
+		       {"--socket-fd", &args.socket_fd},
+		       {"--tcp-fd", &args.tcp_fd},
+		       {"--certificate-fd", &args.certificate_fd},
+		       {"--key-fd", &args.key_fd},
+		       {"--operator-uid", (int *)&args.operator_uid}};
+
+	for (char **p = argv + 1; *p; p++) {
+		size_t i = 0;
+		uint64_t v;
+
+		if (strcmp(*p, "--routes") == 0) {
+			args.routes = true;
+			continue;
+		}
+		if (!p[1])
+			return err_set(e, 0, "%.40s: needs a value", *p);
+		while (i < ARRAY_SIZE(numbers) && strcmp(numbers[i].name, *p) != 0)
+			i++;
+		if (i < ARRAY_SIZE(numbers)) {
+			if (parse_count(p[1], 0, UINT32_MAX, &v) < 0)
+				return err_set(e, 0, "%s: give a number", *p);
+			*numbers[i].number = (int)v;
+		} else if (strcmp(*p, "--openapi") == 0) {
+			args.openapi = p[1];
+		} else if (strcmp(*p, "--config-name") == 0) {
+			args.config_name = p[1];
+		} else {
+			return err_set(e, 0, "%.40s: is not understood", *p);
+		}
+		p++;
+	}
+	return 0;
+}
+
+/* ---- what it needs ---- */
+
+static int read_config(struct service *v, struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	struct spec scratch = {0};
+	size_t size;
+	int r;
+
+	if (places_find(&v->places, e) < 0)
+		return -1;
+	v->file_name = args.config_name;
+	if (args.config_fd >= 0) {
+		r = fd_slurp(args.config_fd, 1 << 20, &text, &size);
+		fd_close(&args.config_fd);
+		if (r < 0)
+			return err_set(e, -r, "read the configuration");
+		v->file = size ? json_read(text, size, e) : NULL;
+		if (size && !v->file)
+			return -1;
+	}
+	if (service_config_read(&v->config, &v->places, v->file, e) < 0)
+		return -1;
+	if (v->file && settings_from_json(&v->policy, &scratch, v->file, v->file_name, true, e) < 0)
+		return -1;
+	spec_done(&scratch);
+	return 0;
+}
+
+static int read_quotas(struct service *v, struct err *e)
+{
+	struct quota session;
+
+	quota_none(&v->owner_quota);
+	quota_none(&session);
+	v->owner_quota.sandboxes = 10000;
+	v->owner_quota.runs_per_minute = QUOTA_NONE;
+	if ((v->config.quota && quota_from_json(&v->owner_quota, v->config.quota, e) < 0) ||
+	    (v->config.session_quota && quota_from_json(&session, v->config.session_quota, e) < 0))
+		return err_prefix(e, "service: quota");
+	v->quotas = quota_table_new(&v->owner_quota, &session, &quota_default_limits);
+	return v->quotas ? 0 : err_set(e, ENOMEM, "make the quotas");
+}
+
+static void read_openapi(struct service *v)
+{
+	_cleanup_close_ int fd = args.openapi ? open(args.openapi, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd >= 0 && fd_slurp(fd, 4 << 20, &v->openapi, &v->openapi_size) < 0)
+		v->openapi = NULL;
+}
+
+/* The files came as descriptors: they need not be readable for this user. */
+static int make_tls(struct err *e)
+{
+	char certificate[64], key[64];
+
+	tls = SSL_CTX_new(TLS_server_method());
+	snprintf(certificate, sizeof certificate, "/proc/self/fd/%d", args.certificate_fd);
+	snprintf(key, sizeof key, "/proc/self/fd/%d", args.key_fd);
+	if (!tls || SSL_CTX_use_certificate_chain_file(tls, certificate) != 1 ||
+	    SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1 ||
+	    SSL_CTX_check_private_key(tls) != 1)
+		return err_set(e, 0, "tls_certificate and tls_key: not a PEM chain and its key");
+	close(args.certificate_fd);
+	close(args.key_fd);
+	return 0;
+}
+
+/* ---- while it serves ---- */
+
+static void on_ended(void *context, const struct spawner_ended *ended)
+{
+	box_on_ended(context, ended);
+}
+
+static void on_up(void *context)
+{
+	log_event("spawner.up", NULL);
+	recover(context);
+}
+
+static void on_down(void *context)
+{
+	(void)context;
+	log_event("spawner.down", NULL);
+}
+
+static const struct link_ops link_ops = {on_ended, on_up, on_down};
+
+static void tell_systemd(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	size_t n = path ? strlen(path) : 0;
+	_cleanup_close_ int fd = -1;
+
+	if (n < 2 || n >= sizeof a.sun_path)
+		return;
+	memcpy(a.sun_path, path, n);
+	if (a.sun_path[0] == '@')
+		a.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&a,
+			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+		log_event("notify.failed", NULL);
+}
+
+/* The comparison with what lives is done: clients may come. */
+void service_is_ready(struct service *v)
+{
+	struct err e = {0};
+
+	if (v->ready)
+		return;
+	v->ready = true;
+	if ((args.socket_fd >= 0 && http_server_listen(v->http, args.socket_fd, NULL, &e) < 0) ||
+	    (args.tcp_fd >= 0 && http_server_listen(v->http, args.tcp_fd, tls, &e) < 0)) {
+		log_event("service.failed", json_pack("{ss}", "error", e.text));
+		uv_stop(&v->loop);
+		v->failed = true;
+		return;
+	}
+	SSL_CTX_free(tls);
+	log_event("service.ready", json_pack("{sI}", "sandboxes", (json_int_t)v->box_count));
+	tell_systemd("READY=1");
+}
+
+static void on_turn(uv_prepare_t *p)
+{
+	service_commit(p->data);
+}
+
+static void on_housekeeping(uv_timer_t *t)
+{
+	struct service *v = t->data;
+	const struct retention r = {.ended_sandbox_ms = (int64_t)(v->config.ended_retention_us / 1000),
+				    .run_ms = (int64_t)(v->config.run_retention_us / 1000),
+				    .audit_ms = (int64_t)(v->config.audit_retention_us / 1000)};
+	struct err e = {0};
+	int more;
+
+	service_commit(v);
+	more = store_retain(v->store, &r, &e);
+	if (more < 0)
+		store_failed(v, &e);
+	artifacts_retain(v);
+	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+	struct service *v = s->data;
+
+	if (v->stopping)
+		return;
+	v->stopping = true;
+	log_event("service.stopping", json_pack("{si}", "signal", number));
+	tell_systemd("STOPPING=1");
+	http_server_stop(v->http);
+	/* Sandboxes stay; who waits for an answer of one-shots finds it by id later. */
+	uv_stop(&v->loop);
+}
+
+static int start(struct service *v, struct err *e)
+{
+	struct http_limits limits = http_default_limits;
+	char path[sizeof v->config.runtime_dir + 16];
+	static uv_signal_t term, interrupt;
+	int r = uv_loop_init(&v->loop);
+
+	if (r < 0)
+		return err_set(e, -r, "make an event loop");
+	if (args.certificate_fd >= 0 && make_tls(e) < 0)
+		return -1;
+	limits.connections = v->config.connections;
+	v->store = store_open(v->config.state_dir, e);
+	if (!v->store || read_quotas(v, e) < 0)
+		return -1;
+	v->http = http_server_new(&v->loop, &limits, call_route, v, e);
+	if (!v->http)
+		return -1;
+	uv_prepare_init(&v->loop, &v->commit);
+	v->commit.data = v;
+	uv_prepare_start(&v->commit, on_turn);
+	uv_timer_init(&v->loop, &v->housekeeping);
+	v->housekeeping.data = v;
+	uv_timer_start(&v->housekeeping, on_housekeeping, HOUSEKEEPING_MS, 0);
+	uv_signal_init(&v->loop, &term);
+	uv_signal_init(&v->loop, &interrupt);
+	term.data = interrupt.data = v;
+	uv_signal_start(&term, on_signal, SIGTERM);
+	uv_signal_start(&interrupt, on_signal, SIGINT);
+	snprintf(path, sizeof path, "%s/spawner.sock", v->config.runtime_dir);
+	v->link = link_new(&v->loop, path, &link_ops, v, e);
+	return v->link ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct service *v = &service;
+	struct err e = {0};
+
+	(void)argc;
+	signal(SIGPIPE, SIG_IGN);
+	if (parse_arguments(argv, &e) < 0) {
+		fprintf(stderr, "cloched: %s\n", e.text);
+		return EXIT_USAGE;
+	}
+	if (args.routes) {
+		call_print_routes(stdout);
+		return 0;
+	}
+	v->operator_uid = args.operator_uid;
+	v->started_ms = wall_ms();
+	if (read_config(v, &e) == 0)
+		read_openapi(v);
+	if (e.text[0] || start(v, &e) < 0 || sandbox_self(v, &e) < 0) {
+		log_event("service.failed", json_pack("{ss}", "error", e.text));
+		fprintf(stderr, "cloched: %s\n", e.text);
+		return 1;
+	}
+	uv_run(&v->loop, UV_RUN_DEFAULT);
+	service_commit(v);
+	store_close(v->store);
+	return v->failed;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recover.c - after a restart of cloched, or of the spawner: what is written down against what lives.
+ *
+ *	in the store alive, and at the spawner   adopted: its clocks go on, its commands are found by tag
+ *	in the store alive, and nowhere          lost, unless a verdict had been written down before
+ *	at the spawner, and not in the store     killed: nobody could ever ask for it
+ *
+ * Nothing is served before this is done for the first time.
+ */
+#include <string.h>
+
+#include "service/box.h"
+#include "service/recover.h"
+#include "service/run.h"
+
+enum { LIVE_MAX = 65536 };
+
+struct list {
+	struct service *service;
+	struct spawner_live *live;
+	bool *used;
+	size_t count, room;
+};
+
+static const struct spawner_live *take_live(struct list *l, const char *id)
+{
+	for (size_t i = 0; i < l->count; i++)
+		if (!l->used[i] && strcmp(l->live[i].created.id, id) == 0) {
+			l->used[i] = true;
+			return &l->live[i];
+		}
+	return NULL;
+}
+
+/* ---- commands of an adopted sandbox ---- */
+
+struct search {
+	struct box *box;
+	struct stored_run runs[64];
+	bool found[64];
+	size_t count;
+};
+
+static int add_run(const struct stored_run *r, void *data)
+{
+	struct search *s = data;
+	struct stored_run *to = &s->runs[s->count];
+
+	if (s->count == sizeof s->runs / sizeof *s->runs)
+		return 1;
+	*to = *r;
+	to->owner = strdup(r->owner);
+	to->session = r->session ? strdup(r->session) : NULL;
+	to->kind = strdup(r->kind ? r->kind : "run");
+	to->input_sha256 = r->input_sha256 ? strdup(r->input_sha256) : NULL;
+	to->error_code = to->result = to->artifact_path = NULL;
+	s->count++;
+	return 0;
+}
+
+static void search_done(struct search *s)
+{
+	struct service *v = s->box->service;
+	bool one_shot = s->box->stored.one_shot, running = false;
+
+	for (size_t i = 0; i < s->count; i++) {
+		if (!s->found[i])
+			run_lost(v, &s->runs[i]); /* asked for, and never begun */
+		running = running || s->found[i];
+		stored_run_done(&s->runs[i]);
+	}
+	if (one_shot && !running)
+		box_end(s->box, REASON_LOST);
+	box_release(s->box);
+	free(s);
+}
+
+static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct search *s = talk_data(t);
+	struct command_record r;
+
+	if (f->type == FRAME_COMMAND && command_record_decode(payload, f->size, &r) == 0) {
+		for (size_t i = 0; i < s->count; i++)
+			if (!s->found[i] && strcmp(s->runs[i].id, r.tag) == 0) {
+				s->found[i] = true;
+				run_adopt(s->box, &s->runs[i], &r);
+			}
+		return;
+	}
+	box_hang_up(s->box, t);
+	search_done(s);
+}
+
+static void on_end(struct talk *t, int error)
+{
+	struct search *s = talk_data(t);
+
+	(void)error;
+	box_hang_up(s->box, t);
+	search_done(s);
+}
+
+static const struct talk_ops search_ops = {.on_frame = on_frame, .on_end = on_end};
+
+static void find_commands(struct box *b)
+{
+	struct search *s = calloc(1, sizeof *s);
+	struct err e = {0};
+	struct talk *t;
+
+	if (!s)
+		return;
+	s->box = b;
+	box_hold(b);
+	if (store_run_list(b->service->store, b->stored.id, true, 64, add_run, s, &e) < 0)
+		store_failed(b->service, &e);
+	if (s->count == 0 && !b->stored.one_shot) {
+		box_release(b);
+		free(s);
+		return;
+	}
+	t = box_talk(b, &search_ops, s, &e);
+	if (t)
+		talk_send(t, FRAME_LIST, NULL, 0, NULL, 0);
+	else
+		search_done(s);
+}
+
+/* ---- sandboxes ---- */
+
+static int lose_run(const struct stored_run *r, void *data)
+{
+	struct search s = {.box = NULL};
+
+	if (add_run(r, &s) == 0) {
+		run_lost(data, &s.runs[0]);
+		stored_run_done(&s.runs[0]);
+	}
+	return 0;
+}
+
+static int copy_sandbox(const struct stored_sandbox *from, struct stored_sandbox *to)
+{
+	const char *const texts[] = {from->owner,    from->session, from->spec,   from->labels,
+				     from->enforced, from->usage,   from->message};
+	char **copies[] = {&to->owner,	  &to->session, &to->spec,   &to->labels,
+			   &to->enforced, &to->usage,	&to->message};
+
+	*to = *from;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		*copies[i] = texts[i] ? strdup(texts[i]) : NULL;
+	return 0;
+}
+
+static int settle(const struct stored_sandbox *stored, void *data)
+{
+	struct list *l = data;
+	struct service *v = l->service;
+	struct box *known = box_find(v, stored->id);
+	const struct spawner_live *live;
+	struct stored_sandbox copy;
+	struct err e = {0};
+	struct box *b;
+
+	if (stored->state == STATE_ENDED)
+		return 0;
+	live = take_live(l, stored->id);
+	if (known) { /* only the spawner was away */
+		box_reconcile(known, live);
+		return 0;
+	}
+	copy_sandbox(stored, &copy);
+	if (live && stored->state != STATE_CREATING && (b = box_adopt(v, &copy, live, &e))) {
+		find_commands(b);
+		return 0;
+	}
+	/* One that was still being made is nobody's yet: it is killed below. */
+	if (live)
+		for (size_t i = 0; i < l->count; i++)
+			if (&l->live[i] == live)
+				l->used[i] = false;
+	box_lost(v, &copy);
+	if (store_run_list(v->store, stored->id, true, 1000, lose_run, v, &e) < 0)
+		store_failed(v, &e);
+	stored_sandbox_done(&copy);
+	return 0;
+}
+
+static void ignore_answer(void *data, const struct spawner_header *message)
+{
+	(void)data;
+	(void)message;
+}
+
+int ids_add(const struct stored_sandbox *s, void *data)
+{
+	struct ids *ids = data;
+
+	memcpy(ids->id[ids->count++], s->id, sizeof ids->id[0]);
+	return ids->count == sizeof ids->id / sizeof *ids->id;
+}
+
+/* One page of one state; how many there were, and the last of them. */
+static size_t settle_page(struct list *l, int state, char last[40])
+{
+	struct sandbox_filter f = {
+		.state = state, .with_one_shot = true, .after = last, .limit = 1000};
+	_cleanup_free_ struct ids *ids = calloc(1, sizeof *ids);
+	struct service *v = l->service;
+	struct err e = {0};
+
+	if (!ids || store_sandbox_list(v->store, &f, ids_add, ids, &e) < 0)
+		return 0;
+	for (size_t i = 0; i < ids->count; i++) {
+		struct stored_sandbox s = {0};
+
+		if (store_sandbox_get(v->store, ids->id[i], &s, &e) == 0)
+			settle(&s, l);
+		stored_sandbox_done(&s);
+	}
+	if (ids->count)
+		memcpy(last, ids->id[ids->count - 1], 40);
+	return ids->count;
+}
+
+static void settle_all(struct list *l)
+{
+	struct service *v = l->service;
+
+	for (int state = STATE_CREATING; state < STATE_ENDED; state++) {
+		char last[40] = "";
+
+		while (settle_page(l, state, last) == 1000)
+			;
+	}
+	for (size_t i = 0; i < l->count; i++)
+		if (!l->used[i] && !box_find(v, l->live[i].created.id)) {
+			log_event("sandbox.unknown",
+				  json_pack("{ss}", "sandbox", l->live[i].created.id));
+			if (link_ask(v->link, SPAWNER_KILL, l->live[i].created.id, ignore_answer,
+				     NULL) < 0)
+				break;
+		}
+}
+
+static void on_live(void *data, const struct spawner_header *message)
+{
+	struct list *l = data;
+
+	if (message && message->type == SPAWNER_LIVE) {
+		if (l->count == l->room) {
+			size_t room = l->room ? l->room * 2 : 64;
+			void *live = room <= LIVE_MAX ? realloc(l->live, room * sizeof *l->live) : NULL;
+			void *used = live ? realloc(l->used, room * sizeof *l->used) : NULL;
+
+			l->live = live ? live : l->live;
+			l->used = used ? used : l->used;
+			if (!live || !used)
+				return; /* not in the list: lost, and killed at the next start */
+			l->room = room;
+		}
+		l->used[l->count] = false;
+		l->live[l->count++] = *(const struct spawner_live *)message;
+		return;
+	}
+	if (message) {
+		settle_all(l);
+		service_commit(l->service);
+		service_is_ready(l->service);
+	}
+	free(l->live);
+	free(l->used);
+	free(l);
+}
+
+void recover(struct service *v)
+{
+	struct list *l = calloc(1, sizeof *l);
+
+	if (!l)
+		return;
+	l->service = v;
+	if (link_list(v->link, on_live, l) < 0)
+		free(l);
+}
