@@ -59,8 +59,7 @@ struct spawner_create {
 	} tmpfs[SPEC_MAX_TMPFS];
 	struct spawner_volume {
 		char box[SPEC_PATH_SIZE];
-		char host
-			[1024]; /* "": a descriptor comes along; else below an operator's volume root */
+		char host[1024]; /* "": a descriptor comes along; else below an operator's volume root */
 		uint32_t writable, zero;
 	} volumes[SPEC_MAX_VOLUMES];
 };
@@ -71,10 +70,9 @@ struct spawner_created {
 	char id[SANDBOX_ID_SIZE];
 	uint32_t pid;
 	uint32_t zero;
-	char memory_events
-		[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
+	char memory_events[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
 	char pids_events[256];
-	char cpu_usage[256]; /* cpu.stat or cpuacct.usage: work counts against the idle time-out */
+	char cpu_usage[256];     /* cpu.stat or cpuacct.usage: work counts against the idle time-out */
 	struct {
 		char memory[24], swap[24], cpu[24], pids[24]; /* mechanism or "none" */
 		char network[24], rootfs[48], disk[48], capabilities[24];
@@ -125,7 +123,7 @@ struct spawner_ended {
 	uint32_t known;    /* 0: how it ended is not known (the spawner had been restarted) */
 	uint32_t signaled; /* init */
 	uint32_t status;
-	uint32_t killed;                  /* 1: a KILL had been asked for before */
+	uint32_t killed;   /* 1: a KILL had been asked for before */
 	struct spawner_counters counters; /* the last there were */
 };
 
