@@ -146,15 +146,13 @@ static int take_lines(void *context, const char *data, size_t size, struct err *
 
 static int begin_output(struct attached *a, struct err *e)
 {
-	const struct request q = {.method = "GET",
-				  .target = a->output_target,
-				  .sink = take_lines,
-				  .sink_context = a};
+	const struct request q = {
+		.method = "GET", .target = a->output_target, .sink = take_lines, .sink_context = a};
 
 	lines_done(&a->lines);
-	snprintf(a->output_target, sizeof a->output_target, "%s/output?stdout=%llu&stderr=%llu&follow",
-		 a->base, (unsigned long long)a->output.next[0],
-		 (unsigned long long)a->output.next[1]);
+	snprintf(a->output_target, sizeof a->output_target,
+		 "%s/output?stdout=%llu&stderr=%llu&follow", a->base,
+		 (unsigned long long)a->output.next[0], (unsigned long long)a->output.next[1]);
 	a->bytes_before = a->output.bytes;
 	a->output_call = call_new(&a->r->service, &q, e);
 	return a->output_call ? 0 : -1;
@@ -180,7 +178,8 @@ static int begin_input(struct attached *a, const char *data, size_t size, struct
 				  .body = data,
 				  .body_size = size};
 
-	snprintf(a->input_target, sizeof a->input_target, "%s/stdin%s", a->base, size ? "" : "?eof");
+	snprintf(a->input_target, sizeof a->input_target, "%s/stdin%s", a->base,
+		 size ? "" : "?eof");
 	a->input_open = size > 0;
 	a->input_call = call_new(&a->r->service, &q, e);
 	return a->input_call ? 0 : -1;
@@ -280,8 +279,9 @@ static int ended_status(struct attached *a, struct err *e)
 		return a->output.exit_status;
 	if (remote_ask(a->r, "GET", a->base, NULL, &answer, e) < 0)
 		return -1;
-	return process_status(answer.json) >= 0 ? process_status(answer.json)
-						: err_set(e, 0, "the service does not say how it ended");
+	return process_status(answer.json) >= 0
+		       ? process_status(answer.json)
+		       : err_set(e, 0, "the service does not say how it ended");
 }
 
 static int start(struct attached *a, const char *sandbox, json_t *body, struct err *e)
@@ -308,7 +308,8 @@ static void remark_lost(const struct attached *a)
 {
 	for (int i = 0; i < 2; i++)
 		if (a->output.lost[i] && !a->how.quiet)
-			fprintf(stderr, "cloche: %llu bytes of %s were written faster than read: lost\n",
+			fprintf(stderr,
+				"cloche: %llu bytes of %s were written faster than read: lost\n",
 				(unsigned long long)a->output.lost[i], i ? "stderr" : "stdout");
 }
 

@@ -115,7 +115,8 @@ static int add_volumes(struct body *b, bool local, struct err *e)
 	return 0;
 }
 
-int body_finish(struct body *b, const struct verb *verb, bool environment, bool local, struct err *e)
+int body_finish(struct body *b, const struct verb *verb, bool environment, bool local,
+		struct err *e)
 {
 	if (!b->json)
 		b->json = json_object();

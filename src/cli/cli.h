@@ -40,8 +40,9 @@ struct verb {
 	const char *synopsis;
 	const char *help;                                           /* one line */
 	int (*run)(const struct verb *verb, int argc, char **argv); /* argv[0] is the verb */
-	const struct cli_option *options;    /* ends with a row without name; or NULL */
-	const char *const *sandbox_options; /* NULL-terminated names, or sandbox_options_all, or NULL */
+	const struct cli_option *options; /* ends with a row without name; or NULL */
+	const char *const
+		*sandbox_options; /* NULL-terminated names, or sandbox_options_all, or NULL */
 	unsigned operands_before; /* options are still looked for behind that many operands */
 	const char *words;        /* fixed first operands, for the completion; or NULL */
 	const char *more;         /* further lines of help, or NULL */

@@ -37,7 +37,8 @@ struct cp {
 
 #define FIELD(name) offsetof(struct cp, name)
 const struct cli_option cp_options[] = {
-	{"links", 0, NULL, "out of a sandbox: also make links, which may point anywhere", FIELD(links)},
+	{"links", 0, NULL, "out of a sandbox: also make links, which may point anywhere",
+	 FIELD(links)},
 	{"max-size", 0, "SIZE", "out of a sandbox: the most to write [" MAX_SIZE_DEFAULT "]",
 	 FIELD(max_size)},
 	{"quiet", 'q', NULL, "no progress and no remarks", FIELD(quiet)},
@@ -84,7 +85,8 @@ static bool parse_side(struct cp *c, char *text)
 	}
 	path = colon + 1;
 	c->sandbox = text;
-	n = (size_t)snprintf(c->path, sizeof c->path, "%s%s", *path == '/' ? "" : "/workspace/", path);
+	n = (size_t)snprintf(c->path, sizeof c->path, "%s%s", *path == '/' ? "" : "/workspace/",
+			     path);
 	if (n >= sizeof c->path) {
 		c->path[0] = '\0'; /* refused by prepare() */
 		return true;
@@ -236,9 +238,8 @@ static char *choose_name(const char *dst, const char *name, struct err *e)
 
 static int get_folder_to(struct cp *c, const char *dst, struct err *e)
 {
-	_cleanup_free_ char *path = c->contents || !c->path[1]
-					    ? strdup(dst)
-					    : choose_name(dst, last_part(c->path), e);
+	_cleanup_free_ char *path =
+		c->contents || !c->path[1] ? strdup(dst) : choose_name(dst, last_part(c->path), e);
 	_cleanup_close_ int root = -1;
 	struct untar *u;
 	struct receiver v = {.c = c, .fd = -1};
@@ -332,7 +333,7 @@ static int add_name(struct cp *c, const char *name, struct err *e)
 	int m = snprintf(c->path + n, sizeof c->path - n, "%s%s", n > 1 ? "/" : "", name);
 
 	return m < 0 || (size_t)m >= sizeof c->path - n ? err_set(e, ENAMETOOLONG, "%.300s", name)
-							 : 0;
+							: 0;
 }
 
 static int put_file(struct cp *c, int fd, const char *name, const struct stat *st, struct err *e)
@@ -348,8 +349,8 @@ static int put_file(struct cp *c, int fd, const char *name, const struct stat *s
 	snprintf(more, sizeof more, "&mode=0%o", st->st_mode & 0111 ? 0755u : 0644u);
 	if (make_target(c, "files", more, e) < 0)
 		return -1;
-	return put(c, &s, "application/octet-stream",
-		   regular ? (uint64_t)st->st_size : UINT64_MAX, e);
+	return put(c, &s, "application/octet-stream", regular ? (uint64_t)st->st_size : UINT64_MAX,
+		   e);
 }
 
 static int make_folder_inside(struct cp *c, struct err *e)
@@ -386,7 +387,8 @@ static int put_folder(struct cp *c, int fd, const char *name, bool contents, str
 		err_prefix(e, "%.300s", tar_maker_path(s.maker));
 	if (r == 0 && tar_maker_left_out(s.maker) > 0) {
 		if (!c->quiet)
-			fprintf(stderr, "cloche: left out: %u that are no files, folders or links\n",
+			fprintf(stderr,
+				"cloche: left out: %u that are no files, folders or links\n",
 				tar_maker_left_out(s.maker));
 		r = 1;
 	}
@@ -404,10 +406,11 @@ static int put_stdin(struct cp *c, struct err *e)
 		return -1;
 	if (type != 'd' && c->into)
 		return err_set(e, 0, "%.300s: no such folder", c->path);
-	if (make_target(c, type == 'd' ? "archive" : "files", type == 'd' ? "" : "&mode=0644", e) < 0)
+	if (make_target(c, type == 'd' ? "archive" : "files", type == 'd' ? "" : "&mode=0644", e) <
+	    0)
 		return -1;
-	return put(c, &s, type == 'd' ? "application/x-tar" : "application/octet-stream", UINT64_MAX,
-		   e);
+	return put(c, &s, type == 'd' ? "application/x-tar" : "application/octet-stream",
+		   UINT64_MAX, e);
 }
 
 static int copy_in(struct cp *c, char *src, struct err *e)

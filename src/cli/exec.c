@@ -213,10 +213,8 @@ static void set_terminal_name(json_t *body)
 
 static int execute(struct exec *x, const struct args *a, struct remote *r, struct err *e)
 {
-	const struct attach_options how = {.input = x->interactive,
-					   .terminal = x->terminal,
-					   .raw = x->raw,
-					   .quiet = x->quiet};
+	const struct attach_options how = {
+		.input = x->interactive, .terminal = x->terminal, .raw = x->raw, .quiet = x->quiet};
 	bool attached = x->interactive || x->terminal;
 	char target[TARGET_SIZE];
 
@@ -246,7 +244,8 @@ int verb_exec(const struct verb *verb, int argc, char **argv)
 		status = fail(EXIT_USAGE, &e);
 	}
 	if (status < 0 && x.language && x.interactive && !x.code && a.count < 2) {
-		err_set(&e, 0, "stdin cannot be both the code and its input: give -c CODE or a FILE");
+		err_set(&e, 0,
+			"stdin cannot be both the code and its input: give -c CODE or a FILE");
 		status = fail(EXIT_USAGE, &e);
 	}
 	if (status < 0) {

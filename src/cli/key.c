@@ -105,14 +105,15 @@ int verb_key(const struct verb *verb, int argc, char **argv)
 		goto out;
 	what = a.operands[0];
 	operand = a.count == 2 ? a.operands[1] : NULL;
-	if (strcmp(what, "ls") == 0 ? operand != NULL
-				    : !operand || (strcmp(what, "create") && strcmp(what, "revoke"))) {
+	if (strcmp(what, "ls") == 0
+		    ? operand != NULL
+		    : !operand || (strcmp(what, "create") && strcmp(what, "revoke"))) {
 		err_set(&e, 0, "usage: cloche %s %s", verb->name, verb->synopsis);
 		status = fail(EXIT_USAGE, &e);
 		goto out;
 	}
 	if (remote_open(&r, &e) == 0)
-		status = *what == 'l'	? list_keys(&k, &r, &e)
+		status = *what == 'l'   ? list_keys(&k, &r, &e)
 			 : *what == 'c' ? create_key(&k, &r, operand, &e)
 					: revoke_key(&k, &r, operand, &e);
 	if (status < 0)

@@ -8,11 +8,12 @@
 #include "cli/cli.h"
 
 /* Which rows of the sandbox's option table the service takes where. */
-static const char *const create_rows[] = {"image",     "runtime", "profile", "memory",  "memory-swap",
-					  "cpus",      "network", "user",    "env",     "env-file",
-					  "workdir",   "tmpfs",   "volume",  "hostname", "pids-limit",
-					  NULL};
-static const char *const exec_rows[] = {"env", "env-file", "workdir", "timeout", "max-output", NULL};
+static const char *const create_rows[] = {"image",       "runtime",  "profile",    "memory",
+					  "memory-swap", "cpus",     "network",    "user",
+					  "env",         "env-file", "workdir",    "tmpfs",
+					  "volume",      "hostname", "pids-limit", NULL};
+static const char *const exec_rows[] = {"env",     "env-file",   "workdir",
+					"timeout", "max-output", NULL};
 
 #define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE

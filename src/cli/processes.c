@@ -74,7 +74,7 @@ static void started_row(struct table *t, json_t *p)
 
 static void print_processes(json_t *list, bool started)
 {
-	static const char *const inside[] = {"PID", "PPID",    "STATE",	  "CPU",
+	static const char *const inside[] = {"PID", "PPID",    "STATE",   "CPU",
 					     "RSS", "THREADS", "PROCESS", "COMMAND"};
 	static const char *const background[] = {"PROCESS", "PID", "STATE", "STARTED", "COMMAND"};
 	struct table *t = table_new(started ? background : inside,
@@ -110,7 +110,8 @@ int verb_ps(const struct verb *verb, int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (sandbox_target(target, a.operands[0], &e, "/processes%s", q.started ? "" : "?all") < 0 ||
+	if (sandbox_target(target, a.operands[0], &e, "/processes%s", q.started ? "" : "?all") <
+		    0 ||
 	    remote_open(&r, &e) < 0 || remote_ask(&r, "GET", target, NULL, &answer, &e) < 0)
 		status = fail(EXIT_CLOCHE, &e);
 	else if (q.json)
@@ -141,8 +142,8 @@ static int print_event(void *context, json_t *event, struct err *e)
 }
 
 /* What one process wrote, as far as it is kept. */
-static int print_log(const struct logs *q, struct remote *r, const char *sandbox, const char *process,
-		     struct err *e)
+static int print_log(const struct logs *q, struct remote *r, const char *sandbox,
+		     const char *process, struct err *e)
 {
 	char target[TARGET_SIZE];
 	struct output o;
@@ -178,8 +179,10 @@ static int print_logs(const struct logs *q, struct remote *r, const char *sandbo
 		return -1;
 	list = process_list(a.json);
 	if (q->follow && json_array_size(list) != 1)
-		return err_set(e, 0, "%zu processes were started there: say which one to follow "
-			       "(cloche ps --started %s)", json_array_size(list), sandbox);
+		return err_set(e, 0,
+			       "%zu processes were started there: say which one to follow "
+			       "(cloche ps --started %s)",
+			       json_array_size(list), sandbox);
 	json_array_foreach(list, i, p)
 		if (print_log(q, r, sandbox, text_of(p, "id"), e) < 0)
 			return -1;
@@ -187,7 +190,8 @@ static int print_logs(const struct logs *q, struct remote *r, const char *sandbo
 }
 
 /* A process by its id alone: looked for in the live sandboxes of one page after the other. */
-static int find_process(struct remote *r, const char *process, char sandbox[static 65], struct err *e)
+static int find_process(struct remote *r, const char *process, char sandbox[static 65],
+			struct err *e)
 {
 	char target[TARGET_SIZE], after[65] = "";
 

@@ -94,8 +94,8 @@ static int take_lines(void *context, const char *data, size_t size, struct err *
 	return lines_feed(&f->lines, data, size, f->sink, f->context, e);
 }
 
-int remote_follow(struct remote *r, const char *target, int cancel_fd, line_sink sink, void *context,
-		  struct err *e)
+int remote_follow(struct remote *r, const char *target, int cancel_fd, line_sink sink,
+		  void *context, struct err *e)
 {
 	struct following f = {.sink = sink, .context = context};
 	const struct request q = {

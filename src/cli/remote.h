@@ -41,8 +41,8 @@ int remote_ask_fds(struct remote *r, const char *method, const char *target, jso
 		   const int *fds, size_t fd_count, struct answer *a, struct err *e) must_check;
 
 /* Read NDJSON from a GET until it ends, cancel_fd is readable (ECANCELED) or sink says -1. */
-int remote_follow(struct remote *r, const char *target, int cancel_fd, line_sink sink, void *context,
-		  struct err *e) must_check;
+int remote_follow(struct remote *r, const char *target, int cancel_fd, line_sink sink,
+		  void *context, struct err *e) must_check;
 
 /* "/v1/sandboxes/ID" and more behind it. An id that is none is an error. */
 int sandbox_target(char target[static TARGET_SIZE], const char *id, struct err *e,
@@ -82,8 +82,8 @@ const char *ago_text(const json_t *time, char buf[static 32]); /* "3m ago", "in 
 const char *labels_text(json_t *labels, char *buf, size_t size);
 
 /* {"key": value} from "key=value" items; numbers as numbers if asked. NULL with e. */
-json_t *pairs_object(const struct strings *pairs, const char *what, bool numbers, struct err *e)
-	must_check;
+json_t *pairs_object(const struct strings *pairs, const char *what, bool numbers,
+		     struct err *e) must_check;
 
 /* A request's body from rows of the option table. First member of a verb's struct; body_set is its
  * args.set. Host paths are opened here, and their descriptors go along. */
@@ -95,8 +95,8 @@ struct body {
 };
 int body_set(void *body, const struct option *o, const char *value, struct err *e);
 /* environment: what was not said is taken from CLOCHE_NAME. local: descriptors can be passed. */
-int body_finish(struct body *b, const struct verb *verb, bool environment, bool local, struct err *e)
-	must_check;
+int body_finish(struct body *b, const struct verb *verb, bool environment, bool local,
+		struct err *e) must_check;
 void body_done(struct body *b);
 
 /* The exit status that a result object stands for (CONTRACT "Ends"). */

@@ -158,7 +158,8 @@ const char *labels_text(json_t *labels, char *buf, size_t size)
 	buf[0] = '\0';
 	json_object_foreach(labels, name, value) {
 		const char *text = json_string_value(value);
-		int m = snprintf(buf + n, size - n, "%s%s=%s", n ? "," : "", name, text ? text : "");
+		int m = snprintf(buf + n, size - n, "%s%s=%s", n ? "," : "", name,
+				 text ? text : "");
 
 		if (m < 0 || (size_t)m >= size - n)
 			break;

@@ -59,7 +59,8 @@ static int take_event(void *context, json_t *event, struct err *e)
 	return 0;
 }
 
-static int make_events_target(const struct events *q, char target[static TARGET_SIZE], struct err *e)
+static int make_events_target(const struct events *q, char target[static TARGET_SIZE],
+			      struct err *e)
 {
 	const char *since = q->since ? q->since : q->follow ? NULL : "0";
 	uint64_t seq = 0;
@@ -142,8 +143,8 @@ static void print_records(json_t *rows)
 
 		table_cell(t, "%lld", (long long)json_integer_value(json_object_get(row, "seq")));
 		for (size_t c = 1; c + 1 < ARRAY_SIZE(heads); c++) {
-			static const char *const keys[] = {"",	      "time",   "actor", "session",
-							   "action", "object"};
+			static const char *const keys[] = {"",        "time",   "actor",
+							   "session", "action", "object"};
 			json_t *value = json_object_get(row, keys[c]);
 
 			if (json_is_integer(value))

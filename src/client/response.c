@@ -197,39 +197,35 @@ static ssize_t feed_header(struct response *r, const char *data, size_t size, st
 	return (ssize_t)size;
 }
 
-static int parse_chunk_size(struct response *r, struct err *e)
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+static void end_chunk_size(struct response *r)
 {
 	uint64_t v = 0;
 
-	if (r->filled == 0)
-		return refuse(e, "a chunk's size");
-	for (size_t i = 0; i < r->filled; i++) {
-		char c = r->line[i];
-		int digit = c >= '0' && c <= '9'   ? c - '0'
-			    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-			    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-						   : -1;
-
-		if (digit < 0)
-			return refuse(e, "a chunk's size");
-		v = v * 16 + (uint64_t)digit;
-	}
+	for (size_t i = 0; r->line[i] != '\r'; i++)
+		v = v * 16 + (uint64_t)hex_digit(r->line[i]);
 	r->filled = 0;
 	r->left = v;
 	r->state = v ? RESPONSE_CHUNK : RESPONSE_LAST;
-	return 0;
 }
 
 /* One byte of a chunk's size line, at most 15 digits: the sum cannot overflow. */
 static int feed_chunk_size(struct response *r, char c, struct err *e)
 {
-	if (r->filled > 0 && r->line[r->filled - 1] == '\r') {
-		if (c != '\n')
-			return refuse(e, "a chunk's size");
-		r->filled--;
-		return parse_chunk_size(r, e);
+	bool after_cr = r->filled > 0 && r->line[r->filled - 1] == '\r';
+
+	if (after_cr && c == '\n') {
+		end_chunk_size(r);
+		return 0;
 	}
-	if (r->filled == 15 && c != '\r')
+	if (after_cr || (c == '\r' ? r->filled == 0 : hex_digit(c) < 0 || r->filled == 15))
 		return refuse(e, "a chunk's size");
 	r->line[r->filled++] = c;
 	return 0;

@@ -89,10 +89,11 @@ static int set_named(struct service *s, const char *text, struct err *e)
 	size_t n;
 
 	if (strncmp(text, "https://", 8) == 0)
-		return err_set(e, 0,
-			       "CLOCHE_SOCKET %.200s: this command speaks no TLS: use the unix socket, "
-			       "an ssh tunnel, or curl",
-			       text);
+		return err_set(
+			e, 0,
+			"CLOCHE_SOCKET %.200s: this command speaks no TLS: use the unix socket, "
+			"an ssh tunnel, or curl",
+			text);
 	if (strncmp(text, "http://", 7) != 0 && (strchr(text, '/') || !strchr(text, ':')))
 		return set_path(s, text, e);
 	snprintf(rest, sizeof rest, "%.290s", text + (strncmp(text, "http://", 7) ? 0 : 7));
@@ -126,8 +127,8 @@ static int wait_connected(int fd)
 /* A fresh connection, or -errno. */
 static int dial(const struct service *s)
 {
-	_cleanup_close_ int fd = socket(s->address.ss_family,
-					SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	_cleanup_close_ int fd =
+		socket(s->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
 	int r = 0;
 

@@ -108,8 +108,8 @@ static void join_path(const char *block, char *path)
 static enum tar_type type_of(char c)
 {
 	return c == '0' || c == '\0' ? TAR_FILE
-	       : c == '5'	     ? TAR_FOLDER
-	       : c == '2'	     ? TAR_LINK
+	       : c == '5'            ? TAR_FOLDER
+	       : c == '2'            ? TAR_LINK
 				     : TAR_OTHER;
 }
 

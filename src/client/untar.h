@@ -16,9 +16,9 @@ enum { UNTAR_MAX_ENTRIES = 1000000 };
 
 struct untar {
 	struct tar_reader reader;
-	int root;             /* not owned */
-	bool links;           /* make symbolic links */
-	uint64_t max_bytes;   /* of all files together */
+	int root;                                            /* not owned */
+	bool links;                                          /* make symbolic links */
+	uint64_t max_bytes;                                  /* of all files together */
 	void (*left_out)(const char *path, const char *why); /* told of each; may be NULL */
 	unsigned entries, left_out_count;
 	uint64_t bytes;
