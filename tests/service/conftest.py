@@ -18,7 +18,7 @@ def service():
 @pytest.fixture(scope="session", params=contract.RUNTIMES)
 def runtime(request, service):
     """The name of each runtime in turn; one that is not available here is skipped, with the service's own words."""
-    known = {r["name"]: r for r in service.root.get("/v1/runtimes")["runtimes"]}
+    known = {r["name"]: r for r in service.root.get("/v1/runtimes")}
     assert request.param in known, f"the service does not know the runtime {request.param}: {list(known)}"
     if not known[request.param]["available"]:
         cloche.need(request.param, False, known[request.param]["detail"])
@@ -60,3 +60,12 @@ def tenants(service):
             if row["state"] != "ended":
                 tenant.request("DELETE", f"/v1/sandboxes/{row['id']}")
         service.root.request("DELETE", f"/v1/keys/{tenant.key_id}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A failure shows what the service said meanwhile."""
+    report = (yield).get_result()
+    one = item.funcargs.get("service") if hasattr(item, "funcargs") else None
+    if report.failed and one is not None:
+        report.sections.append(("what the service said", one.said()))
