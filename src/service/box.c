@@ -476,6 +476,8 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
+	if (r->code == CODE_NONE && r->errnum != 0 && r->errnum != EPERM)
+		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
 	b->refused = true;
 	finish(b, reason, r->text);
 }
@@ -535,10 +537,10 @@ static int fill_create(struct spawner_create *c, const struct box *b, const char
 	const struct spec *s = &b->spec;
 
 	memcpy(c->id, b->stored.id, sizeof c->id);
-	memcpy(c->image, s->image, sizeof c->image);
-	memcpy(c->runtime, s->runtime, sizeof c->runtime);
-	memcpy(c->profile, s->profile, sizeof c->profile);
-	memcpy(c->hostname, s->hostname, sizeof c->hostname);
+	memcpy(c->image, s->image, strlen(s->image));
+	memcpy(c->runtime, s->runtime, strlen(s->runtime));
+	memcpy(c->profile, s->profile, strlen(s->profile));
+	memcpy(c->hostname, s->hostname, strlen(s->hostname));
 	c->memory_bytes = s->memory_bytes;
 	c->memory_swap_bytes = s->memory_swap_bytes;
 	c->cpus_millis = s->cpus_millis;
@@ -549,7 +551,7 @@ static int fill_create(struct spawner_create *c, const struct box *b, const char
 	for (size_t i = 0; i < s->tmpfs_count; i++) {
 		struct spawner_tmpfs *t = &c->tmpfs[c->tmpfs_count++];
 
-		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
+		memcpy(t->path, s->tmpfs[i].path, strlen(s->tmpfs[i].path));
 		t->size_bytes = s->tmpfs[i].size_bytes;
 		t->inodes = s->tmpfs[i].inodes;
 		t->exec = s->tmpfs[i].exec;
