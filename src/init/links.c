@@ -29,15 +29,24 @@ static const struct {
 	{IN_Q_OVERFLOW, WATCH_OVERFLOW},
 };
 
+static bool is_temporary(const char *name)
+{
+	size_t n = sizeof TEMPORARY - 1;
+
+	return strncmp(name, TEMPORARY, n) == 0 && strlen(name) == TEMPORARY_SIZE - 1 &&
+	       strspn(name + n, "0123456789abcdef") == 16;
+}
+
 /* False: the folder itself is gone, nothing more will come. */
 static bool send_event(struct worker *w, const struct inotify_event *e)
 {
 	char payload[sizeof(uint32_t) + NAME_MAX + 1];
 	const char *name = e->len > 0 ? e->name : ".";
-	size_t size = strnlen(name, NAME_MAX) + 1;
+	size_t size = strlen(name) + 1; /* the kernel ends it */
 
+	if (size > NAME_MAX + 1 || (e->len > 0 && is_temporary(name)))
+		return true;
 	memcpy(payload + sizeof(uint32_t), name, size);
-	payload[sizeof(uint32_t) + size - 1] = '\0';
 	for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
 		uint32_t number = events[i].event;
 

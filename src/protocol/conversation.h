@@ -159,7 +159,8 @@ struct entry_record {
 };
 
 /* WATCH answers DONE when it watches, then EVENTs. A name of "." means the folder itself, which when it is
- * gone is the last; a renamed one is RENAME with the old name, CREATE with the new. */
+ * gone is the last; a renamed one is RENAME with the old name, CREATE with the new. A file that WRITE has
+ * made or replaced is one CREATE. */
 enum watch_event {
 	WATCH_CREATE = 1,
 	WATCH_MODIFY,

@@ -481,6 +481,10 @@ def test_watch(box):
         seen = [event(c) for _ in range(7)]
         assert seen == [("create", "a"), ("modify", "a"), ("rename", "a"), ("create", "b"), ("attributes", "b"), ("remove", "b"),
                         ("create", "s")]
+        box.write(f"{W}/d/put", b"x")
+        assert event(c) == ("create", "put"), "nothing of the temporary file"
+        box.remove(f"{W}/d/put")
+        assert event(c) == ("remove", "put")
         box.remove(f"{W}/d", 1)
         seen = []
         with pytest.raises(HungUp):
