@@ -160,28 +160,36 @@ static struct pollfd wait_for(const struct direction *d)
 {
 	bool full = d->at < d->filled;
 
-	return (struct pollfd){.fd = d->over ? -1 : full ? d->to : d->from,
+	return (struct pollfd){.fd = d->over ? -1
+				     : full  ? d->to
+					     : d->from,
 			       .events = full ? POLLOUT : POLLIN};
 }
 
+/* a is the client's connection. When all of it is gone, what it has said is still brought to b, if b takes
+ * it in time. */
 static void relay(int a, int b)
 {
 	static struct direction there, back;
+	bool gone = false;
 
 	there.from = back.to = a;
 	there.to = back.from = b;
 	while (!there.over || !back.over) {
-		/* a peer that is all gone takes the other direction with it */
-		struct pollfd p[] = {wait_for(&there), wait_for(&back), {.fd = a}};
+		struct pollfd p[] = {
+			wait_for(&there), wait_for(&back), {.fd = gone ? -1 : a, .events = 0}};
+		int n = poll(p, 3, gone ? DIAL_MS : -1);
 
-		if (poll(p, 3, -1) < 0 && errno != EINTR)
+		if (n == 0 || (n < 0 && errno != EINTR))
 			_exit(1);
+		if (n < 0)
+			continue;
 		if (p[0].revents)
 			move_bytes(&there);
 		if (p[1].revents)
 			move_bytes(&back);
-		if (p[2].revents & (POLLHUP | POLLERR) && there.over)
-			break;
+		if (p[2].revents)
+			gone = back.over = true;
 	}
 }
 

@@ -24,7 +24,7 @@ struct store;
  * version, or a damaged one, is an error that names the file and what to do. */
 struct store *store_open(const char *folder, struct err *e) must_check;
 void store_close(struct store *s);
-int store_begin(struct store *s, struct err *e) must_check; /* does nothing when one is open */
+int store_begin(struct store *s, struct err *e) must_check;  /* does nothing when one is open */
 int store_commit(struct store *s, struct err *e) must_check; /* does nothing when none is open */
 
 struct stored_sandbox {
@@ -56,8 +56,8 @@ int store_sandbox_get(struct store *s, const char *id, struct stored_sandbox *re
 struct sandbox_filter {
 	const char *owner;
 	const char *session;
-	int state;           /* enum state, -1: any */
-	const char *label;   /* "key=value" or "key", NULL: any */
+	int state;         /* enum state, -1: any */
+	const char *label; /* "key=value" or "key", NULL: any */
 	bool with_one_shot;
 	const char *after;
 	unsigned limit; /* 1-1000 */
@@ -83,7 +83,8 @@ struct stored_run {
 };
 void stored_run_done(struct stored_run *r);
 int store_run_put(struct store *s, const struct stored_run *r, struct err *e) must_check;
-int store_run_get(struct store *s, const char *id, struct stored_run *ret, struct err *e) must_check;
+int store_run_get(struct store *s, const char *id, struct stored_run *ret,
+		  struct err *e) must_check;
 int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
 		   int (*each)(const struct stored_run *r, void *data), void *data,
 		   struct err *e) must_check;
@@ -114,7 +115,7 @@ struct stored_key {
 	char id[24]; /* "key_" and 16 hexadecimal digits; names its owner as "key:ID" */
 	char *name;
 	int64_t created_ms, revoked_ms; /* 0: valid */
-	char *quota;                    /* JSON object of struct quota's fields that differ, or NULL */
+	char *quota; /* JSON object of struct quota's fields that differ, or NULL */
 };
 void stored_key_done(struct stored_key *k);
 int store_key_create(struct store *s, const char *name, const char *quota, char ret_secret[48],
@@ -128,8 +129,8 @@ int store_key_list(struct store *s, int (*each)(const struct stored_key *k, void
 
 /* Idempotency: the same owner and key within 24 h give the object made first; another request body
  * (hash) under the same key is -1 with CODE of a conflict in e->code. */
-int store_idempotency_get(struct store *s, const char *owner, const char *key, const char *body_sha256,
-			  char ret_object[40], struct err *e) must_check;
+int store_idempotency_get(struct store *s, const char *owner, const char *key,
+			  const char *body_sha256, char ret_object[40], struct err *e) must_check;
 int store_idempotency_put(struct store *s, const char *owner, const char *key,
 			  const char *body_sha256, const char *object, struct err *e) must_check;
 
