@@ -63,14 +63,10 @@ struct spawner_create {
 		char box[SPEC_PATH_SIZE];
 		char host
 			[1024]; /* "": a descriptor comes along; else below an operator's volume root */
-<<<<<<< HEAD
-		uint32_t writable, zero;
-=======
 		uint32_t writable;
 		/* With a descriptor: the user who gave it, from its peer credentials. What it refers to must
 		 * be that user's, and never root's: an open path alone is no right to read. */
 		uint32_t owner;
->>>>>>> 1f23069ae02dea8824f007f75e164151d43d8ec2
 	} volumes[SPEC_MAX_VOLUMES];
 };
 

@@ -101,10 +101,7 @@ void stored_run_done(struct stored_run *r);
 int store_run_put(struct store *s, const struct stored_run *r, struct err *e) must_check;
 int store_run_get(struct store *s, const char *id, struct stored_run *ret,
 		  struct err *e) must_check;
-<<<<<<< HEAD
-=======
 /* Newest first; sandbox NULL: all; limit UINT_MAX: all. */
->>>>>>> 1f23069ae02dea8824f007f75e164151d43d8ec2
 int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
 		   int (*each)(const struct stored_run *r, void *data), void *data,
 		   struct err *e) must_check;
@@ -153,11 +150,7 @@ int store_key_list(struct store *s, int (*each)(const struct stored_key *k, void
 		   struct err *e) must_check;
 
 /* Idempotency: the same owner and key within 24 h give the object made first; another request body
-<<<<<<< HEAD
- * (hash) under the same key is -1 with CODE of a conflict in e->code. */
-=======
  * (hash) under the same key is -1 with e->errnum EEXIST, and so is a put where there is one. */
->>>>>>> 1f23069ae02dea8824f007f75e164151d43d8ec2
 int store_idempotency_get(struct store *s, const char *owner, const char *key,
 			  const char *body_sha256, char ret_object[40], struct err *e) must_check;
 int store_idempotency_put(struct store *s, const char *owner, const char *key,
