@@ -21,13 +21,14 @@
 #include "init/keep.h"
 #include "init/kept.h"
 
-enum { PIECE = OUT_SIZE - 1024, TERMINAL_REST = 1 << 20 };
+enum { PIECE = OUT_SIZE - 1024, TERMINAL_REST = 1 << 20, TERMINAL_AGAIN_MS = 200 };
 
 struct stream {
-	int fd;         /* -1: closed */
+	int fd; /* -1: closed */
 	struct keep keep;
-	bool ended;     /* nothing more counts */
-	uint64_t rest;  /* once the command is dead: what still counts */
+	bool ended;       /* nothing more counts */
+	uint64_t rest;    /* once the command is dead: what still counts */
+	int64_t again_ms; /* a terminal that nobody holds: not to be asked before */
 };
 
 struct command {
@@ -40,9 +41,9 @@ struct command {
 	bool over;  /* and its streams are at their end */
 	int64_t started_us, deadline_ms;
 	struct stream out[2];
-	int in;                        /* stdin, or the terminal once more; -1: closed */
-	struct conversation *writer;   /* in the middle of a frame */
-	struct conversation *starter;  /* KEEP_LOSSLESS: reading waits for it */
+	int in;                       /* stdin, or the terminal once more; -1: closed */
+	struct conversation *writer;  /* in the middle of a frame */
+	struct conversation *starter; /* KEEP_LOSSLESS: reading waits for it */
 	uint32_t pid_was;
 	struct ended_record ended;
 };
@@ -123,7 +124,13 @@ static bool take_output(struct command *m, int i)
 			end_stream(m, s, true);
 		return false;
 	}
-	if (n <= 0) { /* a terminal that nobody holds any more says EIO */
+	/* A terminal that nobody holds says EIO. Letting go of it would be a hang-up for a command that is
+	 * just about to exit; and it may be opened again, which no descriptor tells. */
+	if (n < 0 && m->flags & START_PTY && m->pid != 0) {
+		s->again_ms = guest_now_us() / 1000 + TERMINAL_AGAIN_MS;
+		return false;
+	}
+	if (n <= 0) {
 		if (s->ended)
 			close_fd(&s->fd);
 		else
@@ -178,8 +185,7 @@ static void more_output(struct kept *k, struct conversation *c)
 			send_data(m, c, i);
 		if (!c->eof_sent[i] && m->out[i].ended && sent_all(m, c, i) &&
 		    (c->follow || m->over))
-			c->eof_sent[i] =
-				conversation_put(c, FRAME_EOF, (unsigned)i + 1, NULL, 0);
+			c->eof_sent[i] = conversation_put(c, FRAME_EOF, (unsigned)i + 1, NULL, 0);
 	}
 	if (m->over && c->eof_sent[0] && c->eof_sent[1]) {
 		if (conversation_put(c, FRAME_ENDED, 0, &m->ended, sizeof m->ended))
@@ -199,8 +205,7 @@ static bool write_input(struct command *m, struct conversation *c)
 		ssize_t n = -1;
 
 		if (m->in >= 0) {
-			n = write(m->in, c->payload + c->input_done,
-				  c->frame.size - c->input_done);
+			n = write(m->in, c->payload + c->input_done, c->frame.size - c->input_done);
 			if (n < 0 && errno == EINTR)
 				continue;
 			if (n < 0 && errno == EAGAIN)
@@ -276,13 +281,14 @@ static struct {
 	int what; /* 0, 1: output; 2: input */
 } polled[COMMANDS_MAX * 3];
 
-size_t commands_poll(struct kept *k, struct pollfd *p, size_t room)
+size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms)
 {
 	size_t n = 0;
 
 	for (struct command *m = k->commands; m; m = m->next) {
 		for (int i = 0; i < 2 && n < room; i++)
-			if (m->out[i].fd >= 0 && readable(m, i, 1) > 0) {
+			if (m->out[i].fd >= 0 && m->out[i].again_ms <= now_ms &&
+			    readable(m, i, 1) > 0) {
 				polled[n].m = m;
 				polled[n].what = i;
 				p[n++] = (struct pollfd){.fd = m->out[i].fd, .events = POLLIN};
@@ -345,6 +351,8 @@ void commands_clock(struct kept *k, int64_t now_ms, int64_t *until)
 			kill_for_time(k, m);
 		if (m->deadline_ms < *until)
 			*until = m->deadline_ms;
+		if (m->out[0].again_ms > now_ms && m->out[0].again_ms < *until)
+			*until = m->out[0].again_ms;
 	}
 }
 
@@ -364,8 +372,7 @@ bool commands_reaped(struct kept *k, pid_t pid, int status, const struct rusage 
 	m->pid = 0;
 	m->fresh = true;
 	m->ended.signaled = WIFSIGNALED(status);
-	m->ended.status =
-		(uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	m->ended.status = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	m->ended.core = WIFSIGNALED(status) && WCOREDUMP(status);
 	m->ended.wall_us = (uint64_t)(guest_now_us() - m->started_us);
 	m->ended.cpu_us = microseconds(used->ru_utime) + microseconds(used->ru_stime);

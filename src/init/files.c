@@ -13,7 +13,7 @@
 
 #include "init/worker.h"
 
-enum { PERMISSIONS = 0777, DEPTH_MAX = 128, NO_REPLACE = 1 /* linux/fs.h: RENAME_NOREPLACE */ };
+enum { PERMISSIONS = 0777, DEPTH_MAX = 768, NO_REPLACE = 1 /* linux/fs.h: RENAME_NOREPLACE */ };
 
 static unsigned char data[FRAME_DATA_MAX];
 
@@ -232,10 +232,13 @@ int work_mkdir(struct worker *w)
 		return worker_failed(w, -dir, path);
 	if (mkdirat(dir, name, wr.mode) == 0)
 		return 0;
-	if (errno == EEXIST && wr.flags & WRITE_PARENTS &&
-	    fstatat(dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode))
-		return 0;
-	return worker_failed(w, errno == ENOTDIR ? ENOTDIR : EEXIST == errno ? EEXIST : errno, path);
+	if (errno == EEXIST) {
+		if (wr.flags & WRITE_PARENTS && fstatat(dir, name, &st, 0) == 0 &&
+		    S_ISDIR(st.st_mode))
+			return 0;
+		errno = EEXIST;
+	}
+	return worker_failed(w, errno, path);
 }
 
 /* A link's target, else "". False: it is gone. */

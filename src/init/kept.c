@@ -292,13 +292,14 @@ static void accept_all(struct kept *k)
 		struct conversation *c = k->slots;
 
 		if (fd < 0) {
-			k->accept_later = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+			k->accept_later =
+				errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 			return;
 		}
 		while (c->fd >= 0 || c->worker > 0)
 			c++;
-		*c = (struct conversation){
-			.fd = fd, .opening_until = guest_now_us() / 1000 + OPENING_MS};
+		*c = (struct conversation){.fd = fd,
+					   .opening_until = guest_now_us() / 1000 + OPENING_MS};
 		k->open_count++;
 		take_frames(k, c);
 		if (c->fd >= 0)
@@ -401,7 +402,7 @@ static void turn(struct kept *k)
 	p[1] = (struct pollfd){.fd = may_accept ? k->listener : -1, .events = POLLIN};
 	commands_clock(k, now, &until);
 	talking = add_conversations(k, p + FIXED, who, &until);
-	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX);
+	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX, now);
 	if (poll(p, FIXED + talking + running, wait_ms(until, now, k->accept_later)) < 0) {
 		if (errno != EINTR && errno != ENOMEM)
 			_exit(1);

@@ -27,11 +27,11 @@ struct kept;
 struct command;
 
 struct conversation {
-	int fd;       /* -1: free, or a worker has it */
-	pid_t worker; /* 0: none */
-	bool opened;  /* the opening frame was taken */
-	bool over;    /* hang up once everything is out */
-	bool half;    /* the peer has ended its direction */
+	int fd;                /* -1: free, or a worker has it */
+	pid_t worker;          /* 0: none */
+	bool opened;           /* the opening frame was taken */
+	bool over;             /* hang up once everything is out */
+	bool half;             /* the peer has ended its direction */
 	int64_t opening_until; /* ms */
 
 	/* the frame that is being read, or waits to be taken */
@@ -95,7 +95,7 @@ struct pollfd;
 struct rusage;
 /* The descriptors of commands: add those to wait for (at most room), returns how many; then do what
  * they told. Ends by the clock; *until (ms) becomes the earliest. */
-size_t commands_poll(struct kept *k, struct pollfd *p, size_t room);
+size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms);
 void commands_ready(struct kept *k, const struct pollfd *p, size_t count);
 void commands_clock(struct kept *k, int64_t now_ms, int64_t *until);
 /* A child was reaped: true if it was a command. Then, when all are, their ends. */

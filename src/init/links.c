@@ -160,7 +160,9 @@ static struct pollfd wait_for(const struct direction *d)
 {
 	bool full = d->at < d->filled;
 
-	return (struct pollfd){.fd = d->over ? -1 : full ? d->to : d->from,
+	return (struct pollfd){.fd = d->over ? -1
+				     : full  ? d->to
+					     : d->from,
 			       .events = full ? POLLOUT : POLLIN};
 }
 

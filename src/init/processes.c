@@ -35,23 +35,39 @@ static ssize_t read_of(pid_t pid, const char *file, char *text, size_t size)
 	return n;
 }
 
-/* The fields of /proc/PID/stat behind the name, which may hold anything. */
+/* The number at *p, which is left behind it. sscanf would be a sixth of init. */
+static uint64_t take_number(const char **p)
+{
+	uint64_t n = 0;
+
+	while (**p == ' ')
+		(*p)++;
+	if (**p == '-')
+		(*p)++;
+	while (**p >= '0' && **p <= '9')
+		n = n * 10 + (uint64_t)(*(*p)++ - '0');
+	return n;
+}
+
+/* The fields of /proc/PID/stat behind the name, which may hold anything: proc(5) counts them from 1, the
+ * state is the third. */
 static bool read_stat(pid_t pid, struct process_record *r)
 {
-	long ticks = sysconf(_SC_CLK_TCK);
-	unsigned long long user, system, threads;
-	char text[1024], *p, state;
-	int parent;
+	enum { PARENT = 4, USER_TICKS = 14, KERNEL_TICKS, THREADS = 20, TICKS_A_SECOND = 100 };
+	char text[1024];
+	const char *p;
+	uint64_t field[THREADS + 1] = {0};
 
-	if (read_of(pid, "stat", text, sizeof text) <= 0 || !(p = strrchr(text, ')')))
+	if (read_of(pid, "stat", text, sizeof text) <= 0 || !(p = strrchr(text, ')')) ||
+	    strlen(p) < 4)
 		return false;
-	if (sscanf(p + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %llu",
-		   &state, &parent, &user, &system, &threads) != 5)
-		return false;
-	r->state = (unsigned char)state;
-	r->parent = (uint32_t)parent;
-	r->threads = (uint32_t)threads;
-	r->cpu_ms = (user + system) * 1000 / (unsigned long long)(ticks > 0 ? ticks : 100);
+	r->state = (unsigned char)p[2];
+	p += 3;
+	for (int i = PARENT; i <= THREADS; i++)
+		field[i] = take_number(&p);
+	r->parent = (uint32_t)field[PARENT];
+	r->threads = (uint32_t)field[THREADS];
+	r->cpu_ms = (field[USER_TICKS] + field[KERNEL_TICKS]) * 1000 / TICKS_A_SECOND;
 	return true;
 }
 
@@ -83,7 +99,6 @@ static void send_process(struct worker *w, pid_t pid)
 {
 	static char payload[sizeof(struct process_record) + LINE_MAX_BYTES + 2];
 	struct process_record r = {.pid = (uint32_t)pid};
-	unsigned long long pages = 0;
 	char text[128], path[32];
 	struct stat st;
 	pid_t session;
@@ -95,8 +110,12 @@ static void send_process(struct worker *w, pid_t pid)
 		return; /* gone meanwhile */
 	r.uid = st.st_uid;
 	r.number = commands_session(w->kept, session);
-	if (read_of(pid, "statm", text, sizeof text) > 0 && sscanf(text, "%*u %llu", &pages) == 1)
-		r.rss_bytes = pages * (unsigned long long)sysconf(_SC_PAGESIZE);
+	if (read_of(pid, "statm", text, sizeof text) > 0) {
+		const char *at = text;
+
+		take_number(&at);
+		r.rss_bytes = take_number(&at) * (uint64_t)sysconf(_SC_PAGESIZE);
+	}
 	memcpy(payload, &r, sizeof r);
 	n = read_line(pid, payload + sizeof r);
 	worker_send(w, FRAME_PROCESS, 0, payload, (uint32_t)(sizeof r + n));

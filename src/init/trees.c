@@ -18,7 +18,7 @@
 
 #include "init/worker.h"
 
-enum { DEPTH_MAX = 128, MEMBERS_MAX = 1000000 };
+enum { WALK_DEPTH_MAX = 512, DEPTH_MAX = 128, MEMBERS_MAX = 1000000 };
 
 static unsigned char data[FRAME_DATA_MAX];
 static char path[PATH_MAX]; /* below the folder */
@@ -117,13 +117,13 @@ static int walk_entry(struct worker *w, int dir, const char *name, size_t length
 /* Takes fd. length: of the path so far. */
 static int walk(struct worker *w, int fd, size_t length, int depth)
 {
-	DIR *dir = depth < DEPTH_MAX ? fdopendir(fd) : NULL;
+	DIR *dir = depth < WALK_DEPTH_MAX ? fdopendir(fd) : NULL;
 	struct dirent *e;
 	int r = 0;
 
 	if (!dir) {
 		close(fd);
-		return worker_failed(w, depth < DEPTH_MAX ? ENOMEM : ENAMETOOLONG, path);
+		return worker_failed(w, depth < WALK_DEPTH_MAX ? ENOMEM : ENAMETOOLONG, path);
 	}
 	while (r == 0 && (errno = 0, e = readdir(dir))) {
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
@@ -291,8 +291,8 @@ int work_unpack(struct worker *w)
 
 		if (f.type == FRAME_FINISH)
 			return 0;
-		if (f.type != FRAME_MEMBER || entry_record_decode(payload, f.size, ENTRY_BELOW, &e,
-								  &name, &target) < 0)
+		if (f.type != FRAME_MEMBER ||
+		    entry_record_decode(payload, f.size, ENTRY_BELOW, &e, &name, &target) < 0)
 			return worker_failed(w, EINVAL, "malformed member");
 		if (count >= MEMBERS_MAX)
 			return worker_failed(w, E2BIG, "too many members");

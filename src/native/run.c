@@ -402,7 +402,7 @@ static int create(struct sandbox *b, struct err *e)
 	if (take_slot(b, &range, e) < 0)
 		return -1;
 	if (make_plan(b, e) < 0)
-		return err_stage(e, "plan");
+		return e->stage[0] ? -1 : err_stage(e, "plan");
 	if (start_init(b, e) < 0)
 		return err_stage(e, "namespaces");
 	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0)

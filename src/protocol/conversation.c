@@ -87,8 +87,8 @@ static bool is_end(const struct ended_record *r)
 	if (r->signaled ? r->status < 1 || r->status > 64 : r->status > 255)
 		return false;
 	for (int i = 0; i < 2; i++)
-		if (r->bytes[i] > INT64_MAX || r->kept[i] > KEPT_MAX ||
-		    r->first[i] > r->bytes[i] || r->kept[i] > r->bytes[i] - r->first[i])
+		if (r->bytes[i] > INT64_MAX || r->kept[i] > KEPT_MAX || r->first[i] > r->bytes[i] ||
+		    r->kept[i] > r->bytes[i] - r->first[i])
 			return false;
 	return true;
 }
@@ -150,8 +150,8 @@ int process_record_decode(const void *payload, uint32_t size, struct process_rec
 	if (!line)
 		return -EPROTO;
 	memcpy(&r, payload, sizeof r);
-	if (!is_pid(r.pid) || r.parent > PIDS_MAX || r.threads > PIDS_MAX ||
-	    r.cpu_ms > INT64_MAX || r.rss_bytes > INT64_MAX)
+	if (!is_pid(r.pid) || r.parent > PIDS_MAX || r.threads > PIDS_MAX || r.cpu_ms > INT64_MAX ||
+	    r.rss_bytes > INT64_MAX)
 		return -EPROTO;
 	if (!(r.state >= 'A' && r.state <= 'Z') && !(r.state >= 'a' && r.state <= 'z'))
 		return -EPROTO;

@@ -180,7 +180,7 @@ void runtimes_list(struct call *c)
 {
 	bool up = link_is_up(c->service->link);
 
-	call_reply(c, 200, json_pack("{s[{ss sb ss}]}", "runtimes", "name", "native", "available", up,
+	call_reply(c, 200, json_pack("[{ss sb ss}]", "name", "native", "available", up,
 				     "detail",
 				     up ? "namespaces, cgroups, Landlock and seccomp of this kernel"
 					: "the spawner does not answer"));

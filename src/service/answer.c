@@ -147,9 +147,9 @@ size_t answer_refusal(struct http_server *s, char *text, size_t room, int status
 	head = answer_head(s, text, row->status, "application/problem+json", ANSWER_SIZED, size,
 			   true);
 	head += (size_t)snprintf(text + head, room - head, "%s\r\n%.*s",
-				 status == 429 || status == 503 ? "Retry-After: 1\r\n" :
-				 status == 405 ? "Allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n" :
-						 "",
+				 status == 429 || status == 503 ? "Retry-After: 1\r\n"
+				 : status == 405 ? "Allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n"
+						 : "",
 				 with_body ? (int)size : 0, body);
 	return head;
 }

@@ -495,7 +495,7 @@ static void on_made(void *data, const struct spawner_header *message)
 }
 
 static int add_volume(struct spawner_create *c, const char *box, const char *host, bool writable,
-		      struct err *e)
+		      uint32_t owner, struct err *e)
 {
 	struct spawner_volume *v = &c->volumes[c->volume_count];
 
@@ -506,12 +506,13 @@ static int add_volume(struct spawner_create *c, const char *box, const char *hos
 	memcpy(v->box, box, strlen(box) + 1);
 	memcpy(v->host, host, strlen(host) + 1);
 	v->writable = writable;
+	v->owner = owner;
 	c->volume_count++;
 	return 0;
 }
 
 /* "BOX[:ro|:rw]" of a volume whose descriptor came along. */
-static int add_fd_volume(struct spawner_create *c, const char *text, struct err *e)
+static int add_fd_volume(struct spawner_create *c, const char *text, uint32_t owner, struct err *e)
 {
 	char box[SPEC_PATH_SIZE];
 	size_t n = strlen(text);
@@ -525,7 +526,7 @@ static int add_fd_volume(struct spawner_create *c, const char *text, struct err 
 	box[n] = '\0';
 	if (box_path_check("volume_fds", box, e) < 0)
 		return -1;
-	return add_volume(c, box, "", writable, e);
+	return add_volume(c, box, "", writable, owner, e);
 }
 
 static int fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
@@ -554,17 +555,18 @@ static int fill_create(struct spawner_create *c, const struct box *b, const char
 		t->exec = s->tmpfs[i].exec;
 	}
 	for (size_t i = 0; i < fd_count; i++)
-		if (add_fd_volume(c, fd_boxes[i], e) < 0)
+		if (add_fd_volume(c, fd_boxes[i], b->fd_owner, e) < 0)
 			return -1;
 	for (size_t i = 0; i < s->volume_count; i++)
-		if (add_volume(c, s->volumes[i].box, s->volumes[i].host, s->volumes[i].writable, e) < 0)
+		if (add_volume(c, s->volumes[i].box, s->volumes[i].host, s->volumes[i].writable, 0, e) < 0)
 			return -1;
 	return 0;
 }
 
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
-		       const char *const *fd_boxes, const int *fds, size_t fd_count, struct err *e)
+		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
+		       struct err *e)
 {
 	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
 	struct box *b = calloc(1, sizeof *b);
@@ -585,6 +587,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	b->metadata = metadata ? json_incref(metadata) : json_object();
 	b->stored.verdict = -1;
 	b->asked_us = now_us();
+	b->fd_owner = fd_owner;
 	make_object_id(b->stored.id, "sbx_");
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);

@@ -40,6 +40,7 @@ struct box {
 	int64_t pause_wanted; /* +1, -1: asked for, not yet answered */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
+	uid_t fd_owner; /* who gave the descriptors of its volumes */
 	char stage[16];
 	int errnum;
 	enum code failed_code;
@@ -54,7 +55,7 @@ struct box *box_find(struct service *v, const char *id);
  * STATE_CREATING with one reference; `made` waiters are told when it runs or has failed. */
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
-		       const char *const *fd_boxes, const int *fds, size_t fd_count,
+		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
 		       struct err *e) must_check;
 
 /* End it for this reason. Idempotent: the first verdict stays. */

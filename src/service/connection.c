@@ -44,9 +44,10 @@ void soon_forget(struct connection *c)
 	c->in_soon = false;
 }
 
-static void on_soon(uv_timer_t *timer)
+/* An idle handle runs once in each turn of the loop, so nobody's notes keep the sockets waiting. */
+static void on_soon(uv_idle_t *idle)
 {
-	struct http_server *s = timer->data;
+	struct http_server *s = idle->data;
 
 	for (size_t n = s->soon_count; n > 0 && s->soon; n--) {
 		struct connection *c = s->soon;
@@ -54,8 +55,8 @@ static void on_soon(uv_timer_t *timer)
 		soon_forget(c);
 		connection_attend(c, 0);
 	}
-	if (s->soon && !uv_is_closing((uv_handle_t *)timer))
-		uv_timer_start(timer, on_soon, 0, 0);
+	if (!s->soon)
+		uv_idle_stop(idle);
 }
 
 void connection_soon(struct connection *c)
@@ -65,8 +66,8 @@ void connection_soon(struct connection *c)
 	if (c->in_soon || c->state == CONN_CLOSED)
 		return;
 	soon_add(c);
-	if (!uv_is_active((uv_handle_t *)&s->soon_timer))
-		uv_timer_start(&s->soon_timer, on_soon, 0, 0);
+	if (!uv_is_active((uv_handle_t *)&s->soon_idle))
+		uv_idle_start(&s->soon_idle, on_soon);
 }
 
 static size_t in_max(const struct connection *c)
@@ -168,8 +169,8 @@ static void settle(struct connection *c)
 	if (c->state == CONN_CLOSED)
 		return;
 	if (!c->broken && c->out.size == 0) {
-		if (c->state == CONN_OPEN && !c->x && (c->eof || (c->server->stopped && !c->in.size &&
-								  !c->body_open)))
+		if (c->state == CONN_OPEN && !c->x &&
+		    (c->eof || (c->server->stopped && !c->in.size && !c->body_open)))
 			c->state = CONN_LAST;
 		if (c->state == CONN_LAST)
 			shut(c);
@@ -192,10 +193,10 @@ void connection_touched(struct connection *c)
 {
 	if (c->running)
 		return;
+	if (!c->broken && c->state == CONN_OPEN)
+		watch(c);
 	if (c->broken || c->state != CONN_OPEN)
 		connection_soon(c);
-	else
-		watch(c);
 }
 
 void connection_next(struct connection *c, bool keep)
@@ -417,28 +418,65 @@ static void receive(struct connection *c)
 		c->broken = true;
 }
 
-/* What was noted, in the order in which it may free the exchange. */
-static void tell(struct connection *c)
+static void tell_room(struct connection *c)
 {
 	struct exchange *x = c->x;
 
-	if (x && x->room_owed && c->out.size <= OUT_ROOM && !c->broken) {
-		x->room_owed = false;
-		if (x->ops && x->ops->on_room)
-			x->ops->on_room(x);
+	if (!x || !x->room_owed || c->out.size > OUT_ROOM)
+		return;
+	x->room_owed = false;
+	if (x->ops && x->ops->on_room)
+		x->ops->on_room(x);
+}
+
+/* What the socket reports. */
+static void take_events(struct connection *c, int events)
+{
+	bool readable = events & UV_READABLE, writable = events & UV_WRITABLE;
+
+	if (writable || (readable && c->tls_want_read))
+		wire_flush(c);
+	if (c->ssl && c->state == CONN_OPEN)
+		readable |= (writable && c->tls_want_write) || SSL_pending(c->ssl) > 0;
+	if (readable) {
+		receive(c);
+	} else if (events & UV_PRIORITIZED) {
+		c->hung = c->x && c->x->taken && c->x->paused;
+		c->broken |= !c->hung;
 	}
+}
+
+static bool goes_on(const struct connection *c)
+{
+	return c->state == CONN_OPEN && !c->broken;
+}
+
+/* What there is to tell the handler, in the order in which it came about. Any call may free c->x. */
+static void tell(struct connection *c)
+{
+	if (goes_on(c))
+		tell_room(c);
 	if (c->x && c->x->too_large)
 		connection_refuse(c, 413, "the body is too large");
-	if (c->x && !c->body_open && !c->x->taken)
+	if (goes_on(c) && c->x && !c->body_open && !c->x->taken)
+		exchange_tell_end(c->x);
+	if (goes_on(c))
+		run_kept(c);
+	if (goes_on(c))
+		send_continue(c);
+	if (goes_on(c) && c->x && c->x->taken && c->eof && !c->in.size)
 		exchange_tell_end(c->x);
 }
 
-static void tell_raw_end(struct connection *c)
+/* Is there more to be done without waiting for the socket? */
+static bool unfinished(const struct connection *c, int events)
 {
-	struct exchange *x = c->x;
-
-	if (x && x->taken && c->eof && !c->in.size && !x->paused)
-		exchange_tell_end(x);
+	if (c->state != CONN_OPEN)
+		return false;
+	if (c->ssl && wants_read(c) && SSL_pending(c->ssl) > 0)
+		return true;
+	/* the answer that kept the next request waiting has just gone out */
+	return !c->x && c->in.size && !c->out.size && events & UV_WRITABLE;
 }
 
 void connection_attend(struct connection *c, int events)
@@ -446,30 +484,12 @@ void connection_attend(struct connection *c, int events)
 	if (c->state == CONN_CLOSED)
 		return;
 	c->running = true;
-	if (events & UV_WRITABLE || (events & UV_READABLE && c->tls_want_read))
-		wire_flush(c);
-	if (events & UV_READABLE || (events & UV_WRITABLE && c->tls_want_write) ||
-	    (c->ssl && c->state == CONN_OPEN && SSL_pending(c->ssl) > 0)) {
-		receive(c);
-	} else if (events & UV_PRIORITIZED) {
-		c->hung = c->x && c->x->taken && c->x->paused;
-		c->broken |= !c->hung;
-	}
-	if (c->state == CONN_OPEN && !c->broken)
-		tell(c);
-	if (c->state == CONN_OPEN && !c->broken)
-		run_kept(c);
-	if (c->state == CONN_OPEN && !c->broken) {
-		send_continue(c);
-		tell_raw_end(c);
-	}
+	take_events(c, events);
+	tell(c);
 	if (c->out.size && !c->blocked && c->state != CONN_CLOSED)
 		wire_flush(c);
 	c->running = false;
-	if (c->ssl && c->state == CONN_OPEN && wants_read(c) && SSL_pending(c->ssl) > 0)
-		connection_soon(c);
-	/* the answer that kept the next request waiting has just gone out */
-	if (c->state == CONN_OPEN && !c->x && c->in.size && !c->out.size && events & UV_WRITABLE)
+	if (unfinished(c, events))
 		connection_soon(c);
 	settle(c);
 }

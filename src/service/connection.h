@@ -24,14 +24,14 @@
 
 enum {
 	READ_SIZE = 64 * 1024,
-	OUT_ENOUGH = 256 * 1024, /* exchange_write() says wait */
-	OUT_ROOM = 64 * 1024,    /* on_room again */
+	OUT_ENOUGH = 256 * 1024,    /* exchange_write() says wait */
+	OUT_ROOM = 64 * 1024,       /* on_room again */
 	OUT_MAX = 64 * 1024 * 1024, /* a handler that does not wait is cut here */
-	DRAIN_MAX = 64 * 1024,   /* of a body nobody wants, to keep the connection */
+	DRAIN_MAX = 64 * 1024,      /* of a body nobody wants, to keep the connection */
 	LINGER_MAX = 64 * 1024 * 1024,
 	LINGER_MS = 2000,
-	REFUSED_MAX = 64, /* connections beyond the caps that are being told so */
-	FDS_MAX = 33,     /* of one request */
+	REFUSED_MAX = 64,    /* connections beyond the caps that are being told so */
+	FDS_MAX = 33,        /* of one request */
 	FDS_HELD_MAX = 1024, /* of all requests not begun or not taken yet */
 	PEER_BUCKETS = 256,
 };
@@ -45,9 +45,11 @@ bool bytes_add(struct bytes *b, const void *data, size_t size) must_check;
 void bytes_drop(struct bytes *b, size_t size);
 void bytes_done(struct bytes *b);
 
+/* Connections that have the same peer; the caps count by group: uid, IPv4 address, IPv6 network (/64). */
 struct peer_count {
 	struct peer_count *next;
 	struct peer peer;
+	char group[64];
 	size_t count;
 };
 
@@ -71,9 +73,10 @@ struct http_server {
 	size_t count, refused;
 	struct peer_count *peers[PEER_BUCKETS];
 	struct deadlines deadlines;
-	struct connection *soon, *soon_last; /* wait for soon_timer, which fires in the next turn */
+	struct connection *soon, *soon_last; /* wait for soon_idle, which runs in the next turn */
 	size_t soon_count;
-	uv_timer_t soon_timer, accept_timer;
+	uv_idle_t soon_idle;
+	uv_timer_t accept_timer;
 	int spare_fd; /* given up to accept and refuse when there are no descriptors */
 	size_t fds_held;
 	size_t handles; /* uv handles not closed yet */
@@ -115,9 +118,9 @@ struct connection {
 	bool body_open; /* the framing is not at its end */
 	bool blank;     /* an empty line before the request was skipped */
 	bool eof, broken, in_soon, running;
-	bool hung; /* hung up on while a handler does not take what came before */
-	bool blocked;         /* the socket took less than all: wait for it */
-	bool tls_want_write;  /* SSL_read wants to write, SSL_write to read */
+	bool hung;           /* hung up on while a handler does not take what came before */
+	bool blocked;        /* the socket took less than all: wait for it */
+	bool tls_want_write; /* SSL_read wants to write, SSL_write to read */
 	bool tls_want_read;
 };
 

@@ -72,7 +72,8 @@ const char *exchange_query(const struct exchange *x, const char *name)
 	return target_param(&x->head.target, name);
 }
 
-int exchange_query_check(const struct exchange *x, const char *const allowed[], const char **ret_bad)
+int exchange_query_check(const struct exchange *x, const char *const allowed[],
+			 const char **ret_bad)
 {
 	return target_check(&x->head.target, allowed, ret_bad);
 }
@@ -274,7 +275,7 @@ static bool may_keep(const struct exchange *x)
 {
 	const struct connection *c = x->c;
 
-	if (x->head.close || c->server->stopped || c->eof)
+	if (x->head.close || c->server->stopped || (c->eof && !c->in.size))
 		return false;
 	if (!c->body_open)
 		return true;
@@ -284,7 +285,8 @@ static bool may_keep(const struct exchange *x)
 
 static bool without_body(const struct exchange *x, int status)
 {
-	return status < 200 || status == 204 || status == 304 || strcmp(x->head.method, "HEAD") == 0;
+	return status < 200 || status == 204 || status == 304 ||
+	       strcmp(x->head.method, "HEAD") == 0;
 }
 
 /* The header into text; the rest of what a handler says is not taken once the answer is bodiless. */
@@ -337,7 +339,7 @@ void exchange_reply(struct exchange *x, int status, const char *type, const char
 	struct iovec iov[] = {
 		{text, n},
 		{(void *)(uintptr_t)fields, fields ? strlen(fields) : 0},
-		{(void *)(uintptr_t)"\r\n", 2},
+		{(void *)(uintptr_t) "\r\n", 2},
 		{(void *)(uintptr_t)data, x->bodiless ? 0 : size},
 	};
 
@@ -376,7 +378,7 @@ bool exchange_write(struct exchange *x, const void *data, size_t size)
 	if (size > 0 && !x->bodiless) {
 		if (x->chunked) {
 			iov[0].iov_len = (size_t)snprintf(line, sizeof line, "%zx\r\n", size);
-			iov[2] = (struct iovec){(void *)(uintptr_t)"\r\n", 2};
+			iov[2] = (struct iovec){(void *)(uintptr_t) "\r\n", 2};
 		}
 		if (x->sized)
 			x->left -= size;

@@ -136,17 +136,22 @@ static int refuse(struct refusal *why, int status, const char *detail)
 	return -1;
 }
 
-/* Exactly two spaces and no other blank: llhttp forgives more. */
+/* Three words parted by single spaces, the last HTTP/1.0 or HTTP/1.1: llhttp forgives more. */
 static bool request_line_ok(const char *data)
 {
 	unsigned spaces = 0;
+	const char *last = data;
 
 	for (; *data != '\r'; data++) {
 		if (*data == '\t' || (*data == ' ' && (data[1] == ' ' || data[1] == '\r')))
 			return false;
-		spaces += *data == ' ';
+		if (*data == ' ') {
+			spaces++;
+			last = data + 1;
+		}
 	}
-	return spaces == 2;
+	return spaces == 2 && data - last == 8 && memcmp(last, "HTTP/1.", 7) == 0 &&
+	       (last[7] == '0' || last[7] == '1');
 }
 
 static size_t trimmed(const struct piece *p)
@@ -222,8 +227,9 @@ bool list_has_token(const char *list, const char *token)
 
 static int judge_host(const struct head *h, struct refusal *why)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				      "-._~!$&'()*+,;=%:[]";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+		"-._~!$&'()*+,;=%:[]";
 	const char *host;
 
 	if (!single_field(h, "host", &host))
@@ -252,9 +258,10 @@ static int judge_body(struct head *h, const llhttp_t *parser, struct refusal *wh
 	if (encoding && !(parser->flags & F_CHUNKED))
 		return refuse(why, 400, "a Transfer-Encoding that cannot be read");
 	/* 18 digits: an exbyte, and never near an overflow */
-	if (length && (!*length || length[strspn(length, "0123456789")] || strlen(length) > 18))
-		return refuse(why, strspn(length, "0123456789") > 18 ? 413 : 400,
-			      "the Content-Length is no number");
+	if (length && (!*length || length[strspn(length, "0123456789")]))
+		return refuse(why, 400, "the Content-Length is no number");
+	if (length && strlen(length) > 18)
+		return refuse(why, 413, "the body is too large");
 	h->body_size = encoding ? UINT64_MAX : length ? strtoull(length, NULL, 10) : 0;
 	return 0;
 }
@@ -321,8 +328,8 @@ static int judge_line(const struct builder *b, const llhttp_t *parser,
 int head_parse(const char *data, size_t size, const struct http_limits *limits, llhttp_t *parser,
 	       struct head *ret, struct refusal *ret_why)
 {
-	_cleanup_free_ struct piece *pieces = calloc(2 * ((size_t)limits->fields + 1),
-						     sizeof *pieces);
+	_cleanup_free_ struct piece *pieces =
+		calloc(2 * ((size_t)limits->fields + 1), sizeof *pieces);
 	struct builder b = {.names = pieces, .room = limits->fields};
 	struct head h = {0};
 	llhttp_errno_t error;
@@ -331,13 +338,16 @@ int head_parse(const char *data, size_t size, const struct http_limits *limits, 
 		return refuse(ret_why, 503, "out of memory");
 	b.values = pieces + limits->fields + 1;
 	if (!request_line_ok(data))
-		return refuse(ret_why, 400, "the request line is not three words");
+		return refuse(ret_why, 400, "the request line is not \"METHOD /path HTTP/1.1\"");
 	llhttp_init(parser, HTTP_REQUEST, &head_settings);
 	parser->data = &b;
 	error = llhttp_execute(parser, data, size);
 	parser->data = NULL;
 	if ((error != HPE_OK && error != HPE_PAUSED_UPGRADE) || !b.complete || b.url.size == 0)
 		return refuse_llhttp(ret_why, error, b.too_many);
+	for (size_t i = 0; i < b.count; i++)
+		if (b.names[i].size == 0)
+			return refuse(ret_why, 400, "a header field without a name");
 	if (judge_line(&b, parser, limits, &h, ret_why) < 0)
 		return -1;
 	if (copy_fields(&h, &b) < 0) {

@@ -47,9 +47,9 @@ struct head {
 	size_t field_count;
 	uint64_t body_size; /* UINT64_MAX: chunked */
 	bool http10;
-	bool close;    /* the client wants the connection closed behind the answer */
-	bool expects;  /* Expect: 100-continue */
-	char *memory;  /* owns the fields and their texts */
+	bool close;   /* the client wants the connection closed behind the answer */
+	bool expects; /* Expect: 100-continue */
+	char *memory; /* owns the fields and their texts */
 };
 
 /* Parse a header that the scan found complete. parser is left where a chunked body begins. */

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -36,55 +37,62 @@ const struct http_limits http_default_limits = {
 
 /* ---- peers ---- */
 
-static bool peer_same(const struct peer *a, const struct peer *b)
+static struct peer_count **peer_bucket(struct http_server *s, const char *group)
 {
-	if (a->kind != b->kind)
-		return false;
-	return a->kind == PEER_UNIX ? a->uid == b->uid : strcmp(a->address, b->address) == 0;
-}
+	uint32_t hash = 2166136261u;
 
-static struct peer_count **peer_bucket(struct http_server *s, const struct peer *peer)
-{
-	uint32_t hash = 2166136261u ^ (peer->kind == PEER_UNIX ? peer->uid * 2654435761u : 0);
-
-	for (const char *p = peer->address; *p; p++)
+	for (const char *p = group; *p; p++)
 		hash = (hash ^ (unsigned char)*p) * 16777619u;
 	return &s->peers[(hash ^ hash >> 16) % PEER_BUCKETS];
 }
 
-/* Connections of one peer, counted anew per whole peer: of unix peers pid and gid differ by connection,
- * so what is shared is the count and each connection has a record of its own in the bucket. */
-static size_t peer_connections(struct http_server *s, const struct peer *peer)
+static void name_group(const struct peer *peer, char group[64])
 {
-	size_t n = 0;
+	struct in6_addr six;
 
-	for (struct peer_count *p = *peer_bucket(s, peer); p; p = p->next)
-		if (peer_same(&p->peer, peer))
-			n += p->count;
-	return n;
+	if (peer->kind == PEER_UNIX) {
+		snprintf(group, 64, "uid %u", peer->uid);
+	} else if (inet_pton(AF_INET6, peer->address, &six) == 1) {
+		memset(&six.s6_addr[8], 0, 8);
+		inet_ntop(AF_INET6, &six, group, 64);
+	} else {
+		snprintf(group, 64, "%s", peer->address);
+	}
 }
 
-static struct peer_count *peer_hold(struct http_server *s, const struct peer *peer)
+/* One more connection of this peer; *ret_before: how many its group had. */
+static struct peer_count *peer_hold(struct http_server *s, const struct peer *peer,
+				    size_t *ret_before)
 {
-	struct peer_count **bucket = peer_bucket(s, peer), *p = *bucket;
+	struct peer_count **bucket, *mine = NULL;
+	char group[64];
 
-	while (p && !(peer_same(&p->peer, peer) && p->peer.pid == peer->pid && p->peer.gid == peer->gid))
-		p = p->next;
-	if (!p) {
-		p = calloc(1, sizeof *p);
-		if (!p)
-			return NULL;
-		p->peer = *peer;
-		p->next = *bucket;
-		*bucket = p;
+	name_group(peer, group);
+	bucket = peer_bucket(s, group);
+	*ret_before = 0;
+	for (struct peer_count *p = *bucket; p; p = p->next) {
+		if (strcmp(p->group, group) != 0)
+			continue;
+		*ret_before += p->count;
+		if (memcmp(&p->peer, peer, sizeof *peer) == 0)
+			mine = p;
 	}
-	p->count++;
-	return p;
+	if (!mine) {
+		mine = calloc(1, sizeof *mine);
+		if (!mine)
+			return NULL;
+		mine->peer = *peer;
+		memcpy(mine->group, group, sizeof group);
+		mine->next = *bucket;
+		*bucket = mine;
+	}
+	mine->count++;
+	return mine;
 }
 
 static void peer_release(struct http_server *s, struct peer_count *p)
 {
-	struct peer_count **at = peer_bucket(s, &p->peer);
+	struct peer_count **at = peer_bucket(s, p->group);
 
 	if (--p->count)
 		return;
@@ -94,14 +102,16 @@ static void peer_release(struct http_server *s, struct peer_count *p)
 	free(p);
 }
 
-static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *from, struct peer *ret)
+static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *from,
+		   struct peer *ret)
 {
 	const struct sockaddr_in6 *six = (const void *)from;
 	const struct sockaddr_in *four = (const void *)from;
 	struct ucred cred;
 	socklen_t size = sizeof cred;
 
-	*ret = (struct peer){.kind = kind};
+	memset(ret, 0, sizeof *ret); /* padding included: peers are compared whole */
+	ret->kind = kind;
 	if (kind == PEER_UNIX) {
 		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
 			return -errno;
@@ -124,8 +134,8 @@ static int peer_of(int fd, enum peer_kind kind, const struct sockaddr_storage *f
 static void refuse_new(struct listener *l, int fd, struct peer_count *peer, int status)
 {
 	struct http_server *s = l->server;
-	struct connection *c = s->refused < REFUSED_MAX && !l->tls ? connection_new(s, fd, NULL, peer) :
-								     NULL;
+	struct connection *c =
+		s->refused < REFUSED_MAX && !l->tls ? connection_new(s, fd, NULL, peer) : NULL;
 
 	if (!c) {
 		peer_release(s, peer);
@@ -135,16 +145,16 @@ static void refuse_new(struct listener *l, int fd, struct peer_count *peer, int 
 	c->refused = true;
 	s->refused++;
 	connection_refuse(c, status,
-			  status == 429 ? "too many connections of one client" :
-					  "too many connections");
+			  status == 429 ? "too many connections of one client"
+					: "too many connections");
 	connection_soon(c);
 }
 
 static void admit(struct listener *l, int fd, const struct peer *peer)
 {
 	struct http_server *s = l->server;
-	size_t same = peer_connections(s, peer);
-	struct peer_count *count = peer_hold(s, peer);
+	size_t same;
+	struct peer_count *count = peer_hold(s, peer, &same);
 	SSL *ssl = NULL;
 
 	if (!count) {
@@ -318,9 +328,9 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
 	s->context = context;
 	deadlines_init(&s->deadlines, loop, connection_expired);
 	set_lengths(&s->deadlines, limits);
-	uv_timer_init(loop, &s->soon_timer);
+	uv_idle_init(loop, &s->soon_idle);
 	uv_timer_init(loop, &s->accept_timer);
-	s->soon_timer.data = s->accept_timer.data = s;
+	s->soon_idle.data = s->accept_timer.data = s;
 	s->handles = 3;
 	return s;
 }
@@ -415,7 +425,7 @@ static void on_close(uv_timer_t *timer)
 		connection_close(s->connections);
 	s->deadlines.timer.data = s;
 	uv_close((uv_handle_t *)&s->deadlines.timer, on_handle_closed);
-	uv_close((uv_handle_t *)&s->soon_timer, on_handle_closed);
+	uv_close((uv_handle_t *)&s->soon_idle, on_handle_closed);
 	uv_close((uv_handle_t *)&s->accept_timer, on_handle_closed);
 }
 

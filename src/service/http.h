@@ -28,15 +28,15 @@
 #include "base/err.h"
 
 struct http_limits {
-	size_t header_bytes;     /* request line and all fields: 32 KiB */
-	unsigned fields;         /* 64 */
-	size_t path_bytes;       /* 8 KiB, query included */
-	size_t connections;      /* in all: 4,096 */
-	size_t per_peer;         /* from one uid or address: 1,024 */
-	unsigned header_seconds; /* from the first byte to the end of the header: 10 */
-	unsigned idle_seconds;   /* between requests: 75 */
-	unsigned body_seconds;   /* without one byte of an unfinished body: 20 */
-	unsigned write_seconds;  /* without the client taking one byte of what waits for it: 30 */
+	size_t header_bytes;      /* request line and all fields: 32 KiB */
+	unsigned fields;          /* 64 */
+	size_t path_bytes;        /* 8 KiB, query included */
+	size_t connections;       /* in all: 4,096 */
+	size_t per_peer;          /* from one uid or address: 1,024 */
+	unsigned header_seconds;  /* from the first byte to the end of the header: 10 */
+	unsigned idle_seconds;    /* between requests: 75 */
+	unsigned body_seconds;    /* without one byte of an unfinished body: 20 */
+	unsigned write_seconds;   /* without the client taking one byte of what waits for it: 30 */
 };
 extern const struct http_limits http_default_limits;
 
@@ -86,8 +86,7 @@ const char *exchange_path(const struct exchange *x);
 /* Decoded value of a query parameter, "" for one without value, NULL when absent. -1 from
  * exchange_query_check(): one that is not in allowed (NULL-terminated), or one given twice. */
 const char *exchange_query(const struct exchange *x, const char *name);
-int exchange_query_check(const struct exchange *x, const char *const allowed[],
-			 const char **ret_bad);
+int exchange_query_check(const struct exchange *x, const char *const allowed[], const char **ret_bad);
 const char *exchange_raw_query(const struct exchange *x);
 /* The path as it came, for whoever passes it on. */
 const char *exchange_raw_path(const struct exchange *x);

@@ -42,7 +42,8 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 			boxes[i] = json_string_value(json_array_get(volume_fds, i));
 		stored->owner = strdup(c->owner);
 		stored->session = c->session[0] ? strdup(c->session) : NULL;
-		b = box_create(c->service, stored, spec, disk, life_us, metadata, boxes, fds, count, e);
+		b = box_create(c->service, stored, spec, disk, life_us, metadata, boxes, fds, count,
+			       exchange_peer(c->x)->uid, e);
 		if (b)
 			b->admitted = true;
 		else

@@ -21,7 +21,7 @@ struct param {
 };
 
 struct target {
-	const char *path; /* decoded, starts with '/' */
+	const char *path;                 /* decoded, starts with '/' */
 	const char *raw_path, *raw_query; /* as they came; the query without '?', "" when absent */
 	struct param params[TARGET_MAX_PARAMS];
 	size_t param_count;
@@ -29,7 +29,8 @@ struct target {
 };
 
 /* 0; -EINVAL with *ret_why (a literal); -ENOMEM. Free with target_done(). */
-int target_parse(const char *text, size_t size, struct target *ret, const char **ret_why) must_check;
+int target_parse(const char *text, size_t size, struct target *ret,
+		 const char **ret_why) must_check;
 void target_done(struct target *t);
 
 /* NULL when absent. */

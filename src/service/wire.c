@@ -158,20 +158,37 @@ ssize_t wire_read(struct connection *c, void *data, size_t size)
 	return c->ssl ? tls_read(c, data, size) : plain_read(c, data, size);
 }
 
+/* Of out and iov, taken bytes are gone: keep the rest. */
+static void keep_rest(struct connection *c, const struct iovec *iov, size_t count, size_t taken)
+{
+	size_t skip = taken < c->out.size ? taken : c->out.size;
+
+	if (skip)
+		bytes_drop(&c->out, skip);
+	taken -= skip;
+	for (size_t i = 0; i < count; i++) {
+		skip = taken < iov[i].iov_len ? taken : iov[i].iov_len;
+		taken -= skip;
+		if (skip < iov[i].iov_len &&
+		    !bytes_add(&c->out, (char *)iov[i].iov_base + skip, iov[i].iov_len - skip))
+			c->broken = true;
+	}
+}
+
 static void plain_write(struct connection *c, const struct iovec *iov, size_t count)
 {
 	struct iovec all[5];
 	struct msghdr m = {.msg_iov = all};
-	size_t total = 0, left;
+	size_t total = c->out.size;
 	ssize_t n;
 
-	if (c->out.size)
-		all[m.msg_iovlen++] = (struct iovec){c->out.data + c->out.start, c->out.size};
-	for (size_t i = 0; i < count && i < 4; i++)
+	if (total)
+		all[m.msg_iovlen++] = (struct iovec){c->out.data + c->out.start, total};
+	for (size_t i = 0; i < count && i < 4; i++) {
 		if (iov[i].iov_len)
 			all[m.msg_iovlen++] = iov[i];
-	for (size_t i = 0; i < m.msg_iovlen; i++)
-		total += all[i].iov_len;
+		total += iov[i].iov_len;
+	}
 	if (total == 0)
 		return;
 	do
@@ -181,22 +198,11 @@ static void plain_write(struct connection *c, const struct iovec *iov, size_t co
 		c->broken = true;
 		return;
 	}
-	left = n < 0 ? 0 : (size_t)n;
-	c->blocked = left < total;
-	if (left && c->blocked)
-		deadline_disarm(&c->writing); /* it took some: from anew */
-	n = (ssize_t)(left < c->out.size ? left : c->out.size);
-	left -= (size_t)n;
+	n = n < 0 ? 0 : n;
+	c->blocked = (size_t)n < total;
 	if (n)
-		bytes_drop(&c->out, (size_t)n);
-	for (size_t i = 0; i < count; i++) {
-		size_t skip = left < iov[i].iov_len ? left : iov[i].iov_len;
-
-		left -= skip;
-		if (skip < iov[i].iov_len &&
-		    !bytes_add(&c->out, (char *)iov[i].iov_base + skip, iov[i].iov_len - skip))
-			c->broken = true;
-	}
+		deadline_disarm(&c->writing); /* it took some: from anew */
+	keep_rest(c, iov, count, (size_t)n);
 }
 
 static void tls_write(struct connection *c)

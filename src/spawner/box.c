@@ -153,7 +153,7 @@ static void freeze_over(struct spawner *s, struct box *b, const char *failed, in
 	uint32_t sequence = b->freeze_sequence;
 	struct err e = {0};
 
-	fd_close(&b->freeze_fd);
+	spawner_unwatch(s, &b->freeze_fd);
 	b->freeze_sequence = 0;
 	if (b->state == BOX_LIVE)
 		busy_remove(s, b);
@@ -273,6 +273,7 @@ void end_release(struct spawner *s, const char *id)
 		*at = x->next;
 		if (!x->next)
 			s->ends_end = at;
+		worker_remove_folder(s->place.sandboxes, x->ended.id);
 		free(x);
 		s->end_count--;
 		return;
@@ -280,16 +281,36 @@ void end_release(struct spawner *s, const char *id)
 }
 
 /* Remember the end until somebody has taken it; the oldest of too many is lost, aloud. */
-static void end_add(struct spawner *s, const struct box *b)
+static void end_add(struct spawner *s, const struct spawner_ended *ended)
 {
 	struct end *x = calloc(1, sizeof *x);
+	char oldest[SANDBOX_ID_SIZE];
 
 	if (!x) {
-		fprintf(stderr, "cloche-spawner: out of memory: the end of %s is lost\n",
-			b->meta.created.id);
+		fprintf(stderr,
+			"cloche-spawner: out of memory: the end of %s waits for a restart\n",
+			ended->id);
 		return;
 	}
-	x->ended = (struct spawner_ended){
+	x->ended = *ended;
+	if (s->end_count == ENDS_MAX) {
+		memcpy(oldest, s->ends->ended.id, sizeof oldest);
+		fprintf(stderr, "cloche-spawner: nobody has taken the end of %s: it is lost\n",
+			oldest);
+		end_release(s, oldest);
+	}
+	*s->ends_end = x;
+	s->ends_end = &x->next;
+	s->end_count++;
+	if (s->greeted)
+		client_send(s, s->client_number, &x->ended, sizeof x->ended);
+}
+
+/* What is left of it: how it ended, also for a spawner that comes later; nothing if nobody knew of it. */
+static void box_ended(struct spawner *s, const struct box *b)
+{
+	const char *id = b->meta.created.id;
+	struct spawner_ended ended = {
 		.header = {SPAWNER_ENDED, 0},
 		.known = b->reaped,
 		.signaled = b->signaled,
@@ -297,17 +318,20 @@ static void end_add(struct spawner *s, const struct box *b)
 		.killed = b->killed,
 		.counters = b->counters,
 	};
-	memcpy(x->ended.id, b->meta.created.id, sizeof x->ended.id);
-	if (s->end_count == ENDS_MAX) {
-		fprintf(stderr, "cloche-spawner: nobody has taken the end of %s: it is lost\n",
-			s->ends->ended.id);
-		end_release(s, s->ends->ended.id);
+	_cleanup_close_ int folder =
+		openat(s->place.sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int r;
+
+	if (b->silent) {
+		worker_remove_folder(s->place.sandboxes, id);
+		return;
 	}
-	*s->ends_end = x;
-	s->ends_end = &x->next;
-	s->end_count++;
-	if (s->greeted)
-		client_send(s, s->client_number, &x->ended, sizeof x->ended);
+	memcpy(ended.id, id, sizeof ended.id);
+	r = folder < 0 ? -errno : ended_write(folder, &ended);
+	if (r < 0)
+		fprintf(stderr, "cloche-spawner: cannot keep the end of %s: %s\n", id,
+			strerror(-r));
+	end_add(s, &ended);
 }
 
 static void box_free(struct spawner *s, struct box *b)
@@ -318,8 +342,8 @@ static void box_free(struct spawner *s, struct box *b)
 	while (*at != b)
 		at = &(*at)->next;
 	*at = b->next;
-	fd_close(&b->pidfd);
-	fd_close(&b->freeze_fd);
+	spawner_unwatch(s, &b->pidfd);
+	spawner_unwatch(s, &b->freeze_fd);
 	fd_close(&b->lock); /* last: from here on the slot is anybody's */
 	free(b);
 	s->box_count--;
@@ -342,9 +366,7 @@ static void clean(struct spawner *s, struct box *b, uint64_t now)
 			strerror(-r));
 		s->sweep_ms = now + CLEAN_DEADLINE_MS;
 	}
-	worker_remove_folder(s->place.sandboxes, b->meta.created.id);
-	if (!b->silent)
-		end_add(s, b);
+	box_ended(s, b);
 	box_free(s, b);
 }
 
@@ -362,10 +384,15 @@ void box_dead(struct spawner *s, struct box *b)
 		b->signaled = info.si_code != CLD_EXITED;
 		b->status = info.si_status;
 	}
+	/* Its worker has not ended yet, so it is not our child yet: SIGCHLD will bring us back. */
+	if (b->ours && !b->reaped) {
+		epoll_ctl(s->epoll, EPOLL_CTL_DEL, b->pidfd, NULL);
+		return;
+	}
 	count(s, b, &b->counters);
 	b->state = BOX_CLEANING;
 	freeze_over(s, b, "it has ended", ESRCH);
-	fd_close(&b->pidfd);
+	spawner_unwatch(s, &b->pidfd);
 	b->deadline_ms = now_ms() + CLEAN_DEADLINE_MS;
 	busy_add(s, b);
 	clean(s, b, now_ms());
@@ -449,9 +476,7 @@ static void bury(struct spawner *s, const struct meta *m, bool silent)
 							.pids_peak = UINT64_MAX,
 							.memory_bytes = UINT64_MAX,
 							.pids = UINT64_MAX};
-		worker_remove_folder(s->place.sandboxes, m->created.id);
-		if (!silent)
-			end_add(s, b);
+		box_ended(s, b);
 		box_free(s, b);
 		return;
 	}
@@ -463,17 +488,26 @@ void box_adopt(struct spawner *s, const char *id, bool silent)
 	_cleanup_close_ int folder =
 		openat(s->place.sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int pidfd = -1, lock = -1, r;
+	struct spawner_ended ended;
 	struct cgroup g;
 	struct meta m;
 	struct box *b;
 
 	if (folder < 0)
 		return;
+	if (ended_read(folder, id, &ended) == 0) {
+		end_add(s, &ended);
+		return;
+	}
 	r = meta_read(folder, id, &m);
 	if (r == 0)
 		r = meta_adopt(&m, &s->places, &pidfd, &lock);
 	if (r == -ESRCH) {
 		bury(s, &m, silent);
+		return;
+	}
+	if (r < 0 && r != -ENOENT && r != -ELOOP && r != -EBADMSG) {
+		fprintf(stderr, "cloche-spawner: %s waits for a restart: %s\n", id, strerror(-r));
 		return;
 	}
 	if (r < 0) { /* unfinished, or not to be believed */

@@ -23,7 +23,7 @@ void client_close(struct spawner *s)
 		free(o);
 	}
 	s->out_end = &s->out;
-	fd_close(&s->client);
+	spawner_unwatch(s, &s->client);
 	s->greeted = s->writing = false;
 }
 

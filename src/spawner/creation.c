@@ -112,8 +112,12 @@ static int check_new(struct spawner *s, const char *id, struct err *e)
 	if (box_find(s, id) || end_find(s, id) || creation_pending(s, id, false))
 		return err_set(e, EEXIST, "%s", id);
 	if (s->queue_count == QUEUE_MAX) {
-		e->code = CODE_SANDBOX_QUOTA_EXCEEDED;
 		err_set(e, EAGAIN, "%d sandboxes wait to be made", QUEUE_MAX);
+		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
+	}
+	if (s->box_count + s->queue_count + WORKERS_MAX >= s->box_max) {
+		err_set(e, EMFILE, "%zu sandboxes: the limit of open files allows no more",
+			s->box_count);
 		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
 	}
 	return 0;
@@ -147,6 +151,7 @@ static void made(struct spawner *s, struct worker *w, const struct worker_report
 		client_refuse(s, w->client, w->job->request.header.sequence, &e);
 		return;
 	}
+	b->ours = true;
 	c.header = (struct spawner_header){SPAWNER_CREATED, w->job->request.header.sequence};
 	client_send(s, w->client, &c, sizeof c);
 	if (w->kill_when_made)
@@ -184,7 +189,7 @@ void creation_report(struct spawner *s, struct worker *w)
 		made(s, w, &r, pidfd, lock);
 	else
 		failed(s, w, n == 1 ? &r : NULL);
-	fd_close(&w->report);
+	spawner_unwatch(s, &w->report);
 	job_free(TAKE_PTR(w->job));
 	w->used = false;
 }

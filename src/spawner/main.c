@@ -22,7 +22,7 @@
 #include "base/units.h"
 #include "spawner/spawner.h"
 
-enum { LOCK_LIMIT_S = 10, EXIT_USAGE = 2, BACKLOG = 8 };
+enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
 
 struct arguments {
 	const char *runtime, *state, *socket, *config;
@@ -98,6 +98,7 @@ static int make_folders(struct spawner *s, uint32_t gid, struct err *e)
 {
 	char path[sizeof s->places.runtime + 16];
 	int r = make_private_dirs(s->places.runtime);
+	uint32_t realm;
 
 	snprintf(path, sizeof path, "%s/sandboxes", s->places.runtime);
 	if (r == 0)
@@ -107,6 +108,8 @@ static int make_folders(struct spawner *s, uint32_t gid, struct err *e)
 	if (chmod(s->places.runtime, 0711) < 0 || chown(path, (uid_t)-1, gid) < 0 ||
 	    chmod(path, 0710) < 0)
 		return err_set(e, errno, "make %s", path);
+	if (slot_realm(&s->places, &realm, e) < 0)
+		return -1;
 	s->place.sandboxes = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return s->place.sandboxes < 0 ? err_set(e, errno, "open %s", path) : 0;
 }
@@ -199,15 +202,16 @@ static int open_loop(struct spawner *s, struct err *e)
 	return 0;
 }
 
-/* Two descriptors per sandbox. */
-static void raise_limits(void)
+/* Two descriptors per sandbox: there are never more than can be had. */
+static void raise_limits(struct spawner *s)
 {
-	struct rlimit l;
+	struct rlimit l = {.rlim_cur = 1024};
 
 	if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
 		l.rlim_cur = l.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &l);
 	}
+	s->box_max = l.rlim_cur > DESCRIPTORS_OWN ? (l.rlim_cur - DESCRIPTORS_OWN) / 2 : 1;
 }
 
 static int begin(struct spawner *s, const struct arguments *a, struct err *e)
@@ -228,7 +232,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 		return -1;
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
-	raise_limits();
+	raise_limits(s);
 	if (boxes_adopt(s, e) < 0 || open_listener(s, a, e) < 0)
 		return -1;
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)

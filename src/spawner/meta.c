@@ -126,18 +126,54 @@ int meta_fill(struct meta *m, const struct kept_sandbox *made, const struct cgro
 	return 0;
 }
 
-int meta_write(int folder, const struct meta *m)
+static int write_whole(int folder, const char *name, const void *data, size_t size)
 {
 	_cleanup_close_ int fd =
-		openat(folder, "meta.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		openat(folder, "new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)
 		return -errno;
-	r = fd_write_all(fd, m, sizeof *m);
+	r = fd_write_all(fd, data, size);
 	if (r < 0)
 		return r;
-	return renameat(folder, "meta.new", folder, "meta") < 0 ? -errno : 0;
+	return renameat(folder, "new", folder, name) < 0 ? -errno : 0;
+}
+
+int meta_write(int folder, const struct meta *m)
+{
+	return write_whole(folder, "meta", m, sizeof *m);
+}
+
+int ended_write(int folder, const struct spawner_ended *ended)
+{
+	int r = write_whole(folder, "ended", ended, sizeof *ended);
+
+	if (r < 0)
+		return r;
+	unlinkat(folder, "ctl", 0);
+	unlinkat(folder, "meta", 0);
+	return 0;
+}
+
+int ended_read(int folder, const char *id, struct spawner_ended *ret)
+{
+	_cleanup_close_ int fd = openat(folder, "ended", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char data[sizeof *ret + 1];
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = fd_read_all(fd, data, sizeof data);
+	if (n < 0)
+		return (int)n;
+	if (n != sizeof *ret)
+		return -EBADMSG;
+	memcpy(ret, data, sizeof *ret);
+	if (ret->header.type != SPAWNER_ENDED || ret->header.sequence != 0 ||
+	    !sandbox_id_ok(ret->id) || strcmp(ret->id, id) != 0)
+		return -EBADMSG;
+	return 0;
 }
 
 static bool ends(const char *field, size_t size)
@@ -229,11 +265,17 @@ int meta_adopt(const struct meta *m, const struct places *places, int *ret_pidfd
 	struct err ignored;
 	uint64_t ticks;
 	uint32_t realm;
+	int r;
 
 	if (read_boot_id(boot_id) < 0 || strcmp(boot_id, m->boot_id) != 0)
 		return -ESRCH;
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (pidfd < 0 || read_start_ticks(pid, &ticks) < 0 || ticks != m->start_ticks)
+	if (pidfd < 0)
+		return errno == ESRCH || errno == EINVAL ? -ESRCH : -errno;
+	r = read_start_ticks(pid, &ticks);
+	if (r < 0 && r != -ENOENT && r != -ESRCH)
+		return r;
+	if (r < 0 || ticks != m->start_ticks)
 		return -ESRCH;
 	p = (struct pollfd){.fd = pidfd, .events = POLLIN};
 	if (poll(&p, 1, 0) != 0)

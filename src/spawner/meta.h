@@ -35,8 +35,14 @@ int meta_write(int folder, const struct meta *m) must_check;
 int meta_read(int folder, const char *id, struct meta *ret) must_check;
 int meta_check(const void *data, size_t size, const char *id, struct meta *ret) must_check;
 
+/* How it ended, in the place of meta and socket, until somebody has taken note of it. 0 or -errno; -EBADMSG
+ * when it is not whole or about another. */
+int ended_write(int folder, const struct spawner_ended *ended) must_check;
+int ended_read(int folder, const char *id, struct spawner_ended *ret) must_check;
+
 /* Is its sandbox alive, and really that one? 0, *ret_pidfd and *ret_lock (-1 when the lock, though held,
- * could not be shared); -ESRCH when it is dead; -EBADMSG when it claims something else. */
+ * could not be shared); -ESRCH when it is dead; -EBADMSG when it claims something else; else -errno: it
+ * could not be found out. */
 int meta_adopt(const struct meta *m, const struct places *places, int *ret_pidfd,
 	       int *ret_lock) must_check;
 

@@ -26,6 +26,13 @@ int spawner_watch(struct spawner *s, int fd, struct source *source, uint32_t eve
 	return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
+void spawner_unwatch(struct spawner *s, int *fd)
+{
+	if (*fd >= 0)
+		epoll_ctl(s->epoll, EPOLL_CTL_DEL, *fd, NULL);
+	fd_close(fd);
+}
+
 /* An init that dies is told of by its pidfd too, but whoever waits first gets the status. An init that
  * nobody knows yet is in a report: it becomes our child only when its worker has sent that and ended. */
 static void note_end(struct spawner *s, const siginfo_t *info)
@@ -41,6 +48,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 	b->reaped = true;
 	b->signaled = info->si_code != CLD_EXITED;
 	b->status = info->si_status;
+	box_dead(s, b);
 }
 
 static void reap(struct spawner *s)

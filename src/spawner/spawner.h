@@ -15,6 +15,7 @@ enum {
 	WORKERS_MAX = 8,
 	QUEUE_MAX = 256,
 	ENDS_MAX = 16384,
+	DESCRIPTORS_OWN = 512, /* for all but sandboxes: messages, workers, cgroups */
 	BOX_BUCKETS = 4096,
 	CREATE_DEADLINE_MS = 30000,
 	FREEZE_DEADLINE_MS = 10000,
@@ -47,6 +48,7 @@ struct box {
 	struct meta meta;
 	int pidfd, lock;
 	bool killed, silent; /* silent: nobody knows of it, its end is no event */
+	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
 	bool frozen;
@@ -99,7 +101,7 @@ struct spawner {
 	struct outgoing *out, **out_end;
 	/* sandboxes */
 	struct box *buckets[BOX_BUCKETS], *busy;
-	size_t box_count;
+	size_t box_count, box_max; /* as many as there are descriptors for */
 	struct end *ends, **ends_end;
 	size_t end_count;
 	struct worker workers[WORKERS_MAX];
@@ -114,6 +116,9 @@ uint64_t now_ms(void);
 /* serve.c */
 int spawner_run(struct spawner *s, struct err *e) must_check;
 int spawner_watch(struct spawner *s, int fd, struct source *source, uint32_t events);
+/* Close it, and hear no more of it: a worker just forked may still hold a copy, which alone would keep it
+ * in the epoll. */
+void spawner_unwatch(struct spawner *s, int *fd);
 
 /* client_side.c: what goes to the client, and what comes from it */
 void client_accept(struct spawner *s);

@@ -42,6 +42,7 @@ void quota_none(struct quota *q)
 static int read_string(const struct row *row, const json_t *value, uint64_t *ret)
 {
 	const char *text = json_string_value(value);
+	int r;
 
 	if (strcmp(text, "unlimited") == 0) {
 		*ret = QUOTA_NONE;
@@ -51,7 +52,8 @@ static int read_string(const struct row *row, const json_t *value, uint64_t *ret
 	case SIZE:
 		return parse_size(text, ret);
 	case CPUS:
-		return parse_cpus(text, ret);
+		r = parse_cpus(text, ret);
+		return r == 0 && *ret > MOST_CPUS * 1000 ? -ERANGE : r;
 	default:
 		return parse_count(text, 1, INT64_MAX, ret);
 	}

@@ -103,7 +103,7 @@ static int set_up(struct store *s, struct err *e)
 		"PRAGMA trusted_schema = 0; PRAGMA cell_size_check = 1; PRAGMA foreign_keys = 1;"
 		"PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
 	static const char writer[] = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-				     "PRAGMA wal_autocheckpoint = 1000;";
+				     "PRAGMA wal_autocheckpoint = 4000;";
 	char limit[64];
 
 	snprintf(limit, sizeof limit, "PRAGMA journal_size_limit = %d", WAL_KEPT_BYTES);

@@ -232,11 +232,14 @@ class Sandbox:
 
     def input(self, number, *pieces, eof=False):
         with self.talk("INPUT", struct.pack("<I", number)) as c:
-            for p in pieces:
-                c.say("DATA", p)
-            if eof:
-                c.say("EOF")
-            c.say("FINISH")
+            try:
+                for p in pieces:
+                    c.say("DATA", p)
+                if eof:
+                    c.say("EOF")
+                c.say("FINISH")
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # why stands in the answer
             while c.hear("CREDIT", "DONE")[0] != "DONE":
                 pass
 

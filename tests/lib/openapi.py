@@ -26,7 +26,8 @@ def patterns():
     """[(compiled, template)], the ones without parameters first; a parameter called path takes slashes."""
     found = []
     for template in document()["paths"]:
-        text = re.sub(r"{(\w+)}", lambda m: ".*" if m[1] == "path" else "[^/]+", re.escape(template).replace(r"\{", "{").replace(r"\}", "}"))
+        text = re.sub(r"{(\w+)}", lambda m: ".*" if m[1] == "path" else "[^/]+",
+                      re.escape(template).replace(r"\{", "{").replace(r"\}", "}"))
         found.append((re.compile(text), template))
     return sorted(found, key=lambda row: row[1].count("{"))
 
@@ -71,7 +72,7 @@ def check_answer(method, path, status, content_type, body):
         if "default" in responses and kind != "application/problem+json":
             return
         assert str(status) in responses or status in (405, 400, 404), f"{what}: this status is not in the document"
-    if status >= 400:
+    if status >= 400 and not (template == "/healthz" and status == 503):
         if method != "HEAD":
             assert kind == "application/problem+json", f"{what}: {body[:300]!r}"
             problem = json.loads(body)

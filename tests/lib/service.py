@@ -33,7 +33,6 @@ import openapi
 
 class Answer:
     """status, headers (case-insensitive get), body as bytes, json parsed on demand."""
-
     def __init__(self, method, path, status, headers, body):
         self.method, self.path, self.status, self.headers, self.body = method, path, status, headers, body
 
@@ -69,7 +68,6 @@ def query_text(query):
 
 class Stream:
     """An answer that is read as it comes: status, headers, events(), read(), close()."""
-
     def __init__(self, connection, response):
         self.connection, self.response = connection, response
         self.sock = connection.sock or response.fp.raw._sock
@@ -144,7 +142,6 @@ def outcome(result):
 
 class Client:
     """One caller. address: a path (unix socket) or (host, port)."""
-
     def __init__(self, address, token=None, headers=None, runtime=None):
         self.address, self.runtime = address, runtime
         self.headers = dict(headers or {})
@@ -238,7 +235,6 @@ class Client:
 
 class Box:
     """One sandbox; see docs/api.md for what the calls do. Every one asserts that it succeeds."""
-
     def __init__(self, client, object):
         self.client, self.made, self.id = client, object, object["id"]
         self.path = f"/v1/sandboxes/{self.id}"
@@ -318,7 +314,7 @@ class Box:
         return sorted(e["name"] for e in self.list(path))
 
     def mkdir(self, path, **body):
-        return self.expect(201, "POST", "/files/mkdir", json={"path": path, **body})
+        return self.expect(204, "POST", "/files/mkdir", json={"path": path, **body})
 
     def move(self, source, to, **body):
         return self.expect(204, "POST", "/files/move", json={"from": source, "to": to, **body})
@@ -333,12 +329,12 @@ class Box:
         return self.expect(200, "GET", "/archive", query={"path": path}, timeout=120).body
 
     def unpack(self, path, data, **kw):
-        return self.request("PUT", "/archive", body=data, query={"path": path}, headers={"Content-Type": "application/x-tar"}, **kw)
+        return self.request("PUT", "/archive", body=data, query={"path": path}, headers={"Content-Type": "application/x-tar"},
+                            **kw)
 
 
 class Process:
     """A background command of a sandbox."""
-
     def __init__(self, box, object):
         self.box, self.made, self.id = box, object, object["id"]
         self.path = f"/processes/{self.id}"
@@ -353,7 +349,8 @@ class Process:
         return [jsonlib.loads(line) for line in body.splitlines()]
 
     def follow(self, timeout=30, **query):
-        return self.box.client.stream("GET", self.box.path + self.path + "/output", query={"follow": True, **query}, timeout=timeout)
+        return self.box.client.stream("GET", self.box.path + self.path + "/output", query={"follow": True, **query},
+                                      timeout=timeout)
 
     def wait(self):
         """The object after its end; waits by following its output."""
@@ -371,6 +368,30 @@ class Process:
         return self.box.expect(204, "DELETE", self.path)
 
 
+def as_user(uid, gid, function):
+    """FUNCTION's result (something JSON can say) from a process of that user and group, with no other groups."""
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            try:
+                said = {"result": function()}
+            except BaseException as e:  # the parent's to judge
+                said = {"error": f"{type(e).__name__}: {e}"}
+            os.write(into, jsonlib.dumps(said).encode())
+        finally:
+            os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as f:
+        said = jsonlib.loads(f.read() or b'{"error": "died"}')
+    os.waitpid(pid, 0)
+    assert "error" not in said, said["error"]
+    return said["result"]
+
+
 # ----------------------------------------------------------------------------------------------------- the service
 
 
@@ -382,15 +403,20 @@ def free_port():
 
 def configuration(folder, port, service=None, policy=None):
     """The text of a configuration file; the one place that knows the names of its keys."""
-    keys = {"socket": f"{folder}/run/cloche.sock", "runtime_dir": f"{folder}/run", "state_dir": f"{folder}/state",
-            "listen": f"127.0.0.1:{port}", "quota": {"runs_per_minute": 100000, "sandboxes": 1000, "memory": "1000g",
-                                                     "cpus": 1000, "disk": "1000g"}, **(service or {})}
+    keys = {
+        "socket": f"{folder}/run/cloche.sock", "runtime_dir": f"{folder}/run", "state_dir": f"{folder}/state",
+        "listen": f"127.0.0.1:{port}",
+        "quota": {"runs_per_minute": 100000, "sandboxes": 1000, "memory": "1000g", "cpus": 1000,
+                  "disk": "1000g"}, **(service or {})
+    }
     text = {"service": keys, "policy": {"volume_roots": [f"{folder}/volumes"], **(policy or {})}}
 
     def plain(value):  # every scalar is text for the service's YAML; JSON is YAML
         if isinstance(value, dict):
             return {k: plain(v) for k, v in value.items()}
-        return [plain(v) for v in value] if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+        return [plain(v)
+                for v in value] if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
     return yaml(plain(text))
 
 
@@ -419,7 +445,6 @@ class Service:
     port    of TCP on 127.0.0.1; key(name) makes a Client with a new API key
     log     path of what it wrote to stderr
     """
-
     def __init__(self, service=None, policy=None, seconds=20):
         self.folder = Path(tempfile.mkdtemp(prefix="clo-svc."))
         os.chmod(self.folder, 0o755)
@@ -444,8 +469,8 @@ class Service:
 
     def start(self, seconds=20):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([cloche.binary(), "serve", "--config", self.config], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log, env=cloche.environment(), start_new_session=True, cwd="/")
+            self.process = subprocess.Popen([cloche.binary(), "serve", "--config", self.config], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env=cloche.environment(), start_new_session=True, cwd="/")
         self.wait_ready(seconds)
 
     def wait_ready(self, seconds=20):
@@ -510,8 +535,10 @@ class Service:
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                 self.process.wait()
-            wrong += [f"process {pid} is still there" for pid in sorted(mine) if os.path.exists(f"/proc/{pid}/exe") and
-                      os.path.basename(os.path.realpath(f"/proc/{pid}/exe")).startswith("cloche")]
+            wrong += [
+                f"process {pid} is still there" for pid in sorted(mine) if os.path.exists(f"/proc/{pid}/exe") and
+                os.path.basename(os.path.realpath(f"/proc/{pid}/exe")).startswith("cloche")
+            ]
         here = str(self.folder)
         wrong += [f"mounted: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if here in line]
         wrong += [f"{device}: {path}" for path, device in loop_devices().items() if here in path]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talk to cloche-spawner as cloched does, and to the init of a kept sandbox.
+"""Talk to cloche-spawner as cloched does.
 
     with spawner.Spawner() as s:          # the real program, in temporary folders
         c = s.client()                    # connected, HELLO said
         box = c.create()                  # a Message: box.id, box.pid, ...
-        s.run(box.id, "echo hi")          # a command inside: (exit status, its output)
+        c.end(box.id)                     # killed, its end, released
 
 Struct layouts come from the program spawner-layout, which is built with the spawner, so they cannot drift.
 """
@@ -255,38 +255,9 @@ class Spawner:
     def folders(self):
         return [p.name for p in (self.runtime / "sandboxes").iterdir()]
 
-    # ---- commands inside, in the guest protocol (protocol/conversation.h)
-
-    def talk(self, box):
-        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(30)
-        s.connect(str(self.runtime / "sandboxes" / box / "ctl"))
-        return s
-
-    def begin(self, box, script, keep=65536):
-        """Start `sh -c SCRIPT` attached; the conversation."""
-        s = self.talk(box)
-        strings = b"".join(x.encode() + b"\0" for x in ("/", "/bin/sh", "-c", script, "PATH=/usr/local/bin:/usr/bin:/bin"))
-        record = struct.pack("<40sIIIIIIHHIQQ", b"test", 65534, 65534, 3, 1, 1 << 2 | 1 << 4, 0, 0, 0, 0, keep, 0)
-        s.sendall(struct.pack("<IBBH", len(record) + len(strings), 64, 0, 0) + record + strings)
-        return s
-
-    def run(self, box, script):
-        """(exit status, or minus a signal; output) of a command inside."""
-        s = self.begin(box, script)
-        f = s.makefile("rb")
-        out = b""
-        while True:
-            size, kind, stream, _ = struct.unpack("<IBBH", f.read(8))
-            payload = f.read(size)
-            if kind == 4 and stream == 1:
-                out += payload
-            elif kind == 2:
-                raise RuntimeError(payload)
-            elif kind == 98:
-                signaled, status = struct.unpack_from("<II", payload)
-                s.close()
-                return (-status if signaled else status), out
+    def ctl(self, box):
+        """Where the init of a sandbox listens (conversation.Conversation)."""
+        return self.runtime / "sandboxes" / box / "ctl"
 
 
 def host_start(pid):

@@ -69,7 +69,6 @@ def read_head(sock):
 
 class WebSocket:
     """The client's side on a connected socket."""
-
     def __init__(self, sock, path, fields=()):
         self.sock, key = sock, base64.b64encode(os.urandom(16))
         lines = [f"GET {path} HTTP/1.1", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", *fields]
@@ -88,12 +87,14 @@ class WebSocket:
         size = bytes([size[0] | (128 if masked else 0)]) + size[1:]
         mask = os.urandom(4) if masked else b""
         if masked:
-            data = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (len(data) // 4 + 1))[:len(data)], "big")).to_bytes(len(data), "big")
+            data = (int.from_bytes(data, "big") ^ int.from_bytes(
+                (mask * (len(data) // 4 + 1))[:len(data)], "big")).to_bytes(len(data), "big")
         self.sock.sendall(bytes([(128 if final else 0) | kind]) + size + mask + data)
 
     def receive(self):
         """(kind, final, data) of the next frame."""
         first, second = take(self.sock, 2)
         n = second & 127
-        n = struct.unpack(">H", take(self.sock, 2))[0] if n == 126 else struct.unpack(">Q", take(self.sock, 8))[0] if n == 127 else n
+        n = struct.unpack(">H", take(self.sock,
+                                     2))[0] if n == 126 else struct.unpack(">Q", take(self.sock, 8))[0] if n == 127 else n
         return first & 15, bool(first & 128), take(self.sock, n)

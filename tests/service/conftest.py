@@ -24,7 +24,7 @@ def service():
 @pytest.fixture(scope="session", params=contract.RUNTIMES)
 def runtime(request, service):
     """The name of each runtime in turn; one that is not available here is skipped, with the service's own words."""
-    known = {r["name"]: r for r in service.root.get("/v1/runtimes")}
+    known = {r["name"]: r for r in service.root.get("/v1/runtimes")["runtimes"]}
     assert request.param in known, f"the service does not know the runtime {request.param}: {list(known)}"
     if not known[request.param]["available"]:
         cloche.need(request.param, False, known[request.param]["detail"])

@@ -256,10 +256,10 @@ static void reply_request(struct exchange *x)
 	for (size_t i = 0; exchange_field_at(x, i, &name, &value); i++)
 		json_object_set_new(fields, name, json_string(exchange_field(x, name)));
 	reply_json(x, 200,
-		   json_pack("{s:s,s:s,s:s,s:s?,s:o,s:i,s:i,s:s}", "method", exchange_method(x), "path",
-			     exchange_path(x), "query", exchange_raw_query(x), "q", q, "fields", fields,
-			     "uid", p->kind == PEER_UNIX ? (int)p->uid : -1, "pid", (int)p->pid,
-			     "address", p->address));
+		   json_pack("{s:s,s:s,s:s,s:s?,s:o,s:i,s:i,s:s}", "method", exchange_method(x),
+			     "path", exchange_path(x), "query", exchange_raw_query(x), "q", q,
+			     "fields", fields, "uid", p->kind == PEER_UNIX ? (int)p->uid : -1,
+			     "pid", (int)p->pid, "address", p->address));
 }
 
 static void collect(struct exchange *x)
@@ -333,11 +333,11 @@ static void handler(struct exchange *x, void *context)
 		const char *path;
 		void (*serve)(struct exchange *x);
 	} routes[] = {
-		{"/echo", echo},       {"/sink", sink},           {"/collect", collect},
-		{"/big", big},         {"/slow", slow},           {"/never", never},
-		{"/twice", twice},     {"/takeover", takeover},   {"/fds", reply_fds},
+		{"/echo", echo},         {"/sink", sink},           {"/collect", collect},
+		{"/big", big},           {"/slow", slow},           {"/never", never},
+		{"/twice", twice},       {"/takeover", takeover},   {"/fds", reply_fds},
 		{"/facts", reply_facts}, {"/ask-later", ask_later}, {"/short", short_answer},
-		{"/inject", inject},   {"/empty", empty},         {"/stop", stop},
+		{"/inject", inject},     {"/empty", empty},         {"/stop", stop},
 	};
 
 	(void)context;
@@ -449,8 +449,7 @@ int main(int argc, char **argv)
 	loop = uv_default_loop();
 	server = http_server_new(loop, &s.limits, handler, NULL, &e);
 	if (!server || (s.path && http_server_listen(server, listen_unix(s.path), NULL, &e) < 0) ||
-	    (s.port >= 0 &&
-	     http_server_listen(server, listen_tcp(s.port, &port), s.tls, &e) < 0)) {
+	    (s.port >= 0 && http_server_listen(server, listen_tcp(s.port, &port), s.tls, &e) < 0)) {
 		fprintf(stderr, "http-echo: %s\n", e.text);
 		return 1;
 	}

@@ -336,6 +336,7 @@ static void test_json_refused(void **state)
 		"{\"cpus\":0.001}",
 		"{\"cpus\":1e300}",
 		"{\"cpus\":-2}",
+		"{\"cpus\":\"1000001\"}",
 		"{\"cpus\":\"x\"}",
 		"{\"sandboxes\":1,\"sandboxes\":2}",
 	};

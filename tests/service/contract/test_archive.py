@@ -53,19 +53,25 @@ def members(data):
 def test_in(box, format):
     long = "/".join(["d" * 60] * 3) + "/f"
     program = member("bin/x", tarfile.REGTYPE, mode=0o755)
-    unpacked(box, tar(member("d", tarfile.DIRTYPE, mode=0o750), ("d/f", b"inner\n"), ("top", bytes(range(256))), (long, b"deep"), program,
-                      member("l", tarfile.SYMTYPE, "d/f"), format=format))
+    unpacked(
+        box,
+        tar(member("d", tarfile.DIRTYPE, mode=0o750), ("d/f", b"inner\n"), ("top", bytes(range(256))), (long, b"deep"), program,
+            member("l", tarfile.SYMTYPE, "d/f"), format=format))
     r = exited(box.sh(f"cd /workspace; cat d/f l; stat -c '%a %u' d bin/x; cat {long}; sha256sum < top"))
     assert r.out.startswith(b"inner\ninner\n750 65534\n755 65534\ndeep")
     assert box.read("/workspace/top") == bytes(range(256))
 
 
 def test_out(box):
-    exited(box.sh("mkdir -p d/e; printf one > d/one; printf two > d/e/two; chmod 700 d/e/two; ln -s ../one d/e/l; mkfifo d/p; head -c 3000000 /dev/urandom > d/big"))
+    exited(
+        box.
+        sh("mkdir -p d/e; printf one > d/one; printf two > d/e/two; chmod 700 d/e/two; ln -s ../one d/e/l; mkfifo d/p; head -c 3000000 /dev/urandom > d/big"
+           ))
     data = box.pack("/workspace/d")
     found = members(data)
     assert set(found) == {"one", "e", "e/two", "e/l", "big"}  # a FIFO is no content
-    assert found["e"].isdir() and found["e/l"].issym() and found["e/l"].linkname == "../one" and found["e/two"].mode & 0o777 == 0o700
+    assert found["e"].isdir() and found["e/l"].issym(
+    ) and found["e/l"].linkname == "../one" and found["e/two"].mode & 0o777 == 0o700
     with tarfile.open(fileobj=io.BytesIO(data)) as t:
         assert t.extractfile(next(m for m in t if m.name.endswith("big"))).read() == box.read("/workspace/d/big")
     assert len(data) % BLOCK == 0
@@ -73,7 +79,10 @@ def test_out(box):
 
 def test_out_and_in_again(boxes):
     a, b = boxes(), boxes()
-    exited(a.sh("mkdir -p 'ü/b c'; echo x > 'ü/b c/f'; ln -s f 'ü/b c/l'; touch -d @1000000000 'ü/b c/f'; python3 -c \"open('ü/' + 'n' * 200, 'w').write('long')\""))
+    exited(
+        a.
+        sh("mkdir -p 'ü/b c'; echo x > 'ü/b c/f'; ln -s f 'ü/b c/l'; touch -d @1000000000 'ü/b c/f'; python3 -c \"open('ü/' + 'n' * 200, 'w').write('long')\""
+           ))
     unpacked(b, a.pack("/workspace"))
     script = "cd /workspace; find . | LC_ALL=C sort; stat -c '%a %Y' 'ü/b c/f'; cat 'ü/b c/l'"
     assert exited(a.sh(script)).out == exited(b.sh(script)).out
@@ -89,12 +98,27 @@ def test_empty_and_missing(box):
     assert box.unpack("/workspace/f", tar(("g", b"x"))).status in (400, 409)
 
 
-@pytest.mark.parametrize("data", [
-    tar(("../../etc/x", b"evil")), tar(("a/../../x", b"evil")), tar(("/abs", b"evil")), tar(("/workspace/abs", b"evil")), tar(("..", b"evil")), tar(("a/..", b"evil")),
-    tar(member("dev", tarfile.CHRTYPE, devmajor=1, devminor=3)), tar(member("blk", tarfile.BLKTYPE, devmajor=8)), tar(member("p", tarfile.FIFOTYPE)),
-    tar(("f", b"x"), member("h", tarfile.LNKTYPE, "f")), tar(member("h", tarfile.LNKTYPE, "/etc/shadow")), tar(member("h", tarfile.LNKTYPE, "../../etc/shadow")),
-    tar(("x" * 5000, b"")), tar(("a/" * 300 + "f", b"")), tar(("", b"x")),
-], ids=["up", "inner-up", "absolute", "absolute-own", "dotdot", "ends-up", "char", "block", "fifo", "hardlink", "hardlink-abs", "hardlink-up", "long", "deep", "nameless"])
+@pytest.mark.parametrize(
+    "data", [
+        tar(("../../etc/x", b"evil")),
+        tar(("a/../../x", b"evil")),
+        tar(("/abs", b"evil")),
+        tar(("/workspace/abs", b"evil")),
+        tar(("..", b"evil")),
+        tar(("a/..", b"evil")),
+        tar(member("dev", tarfile.CHRTYPE, devmajor=1, devminor=3)),
+        tar(member("blk", tarfile.BLKTYPE, devmajor=8)),
+        tar(member("p", tarfile.FIFOTYPE)),
+        tar(("f", b"x"), member("h", tarfile.LNKTYPE, "f")),
+        tar(member("h", tarfile.LNKTYPE, "/etc/shadow")),
+        tar(member("h", tarfile.LNKTYPE, "../../etc/shadow")),
+        tar(("x" * 5000, b"")),
+        tar(("a/" * 300 + "f", b"")),
+        tar(("", b"x")),
+    ], ids=[
+        "up", "inner-up", "absolute", "absolute-own", "dotdot", "ends-up", "char", "block", "fifo", "hardlink", "hardlink-abs",
+        "hardlink-up", "long", "deep", "nameless"
+    ])
 def test_hostile_members(box, data):
     r = box.unpack("/workspace", data)
     if r.status == 204:  # harmless names may be made; then all of it is below the folder
@@ -132,7 +156,9 @@ def test_the_same_name_twice_is_the_last_one(box):
 
 
 def test_owners_and_special_bits_do_not_come_in(box):
-    unpacked(box, tar(member("s", tarfile.REGTYPE, mode=0o6755, uid=0, gid=0, uname="root"), member("d", tarfile.DIRTYPE, mode=0o3777)))
+    unpacked(
+        box, tar(member("s", tarfile.REGTYPE, mode=0o6755, uid=0, gid=0, uname="root"), member("d", tarfile.DIRTYPE,
+                                                                                               mode=0o3777)))
     assert exited(box.sh("stat -c '%a %u:%g' /workspace/s")).out == b"755 65534:65534\n"
     assert box.stat("/workspace/d")["uid"] == 65534
 
@@ -154,12 +180,25 @@ def test_the_hand_made_header_is_good(box):
     assert box.read("/workspace/f") == b"12345678"
 
 
-@pytest.mark.parametrize("data", [
-    header()[:300], header(), header() + b"1234", b"\0" * 100, os.urandom(4096), b"PK\x03\x04" + bytes(508), b"\x1f\x8b" + bytes(510),
-    header(size=b"\xff" * 12), header(size=b"\x80" + b"\x7f" + b"\xff" * 10), header(size=b"-0000000010\0"), header(size=b"zzzzzzzzzzz\0"),
-    header(kind=b"L", size=b"77777777777\0"), header(kind=b"x", size=b"77777777777\0"), header(kind=b"S") + bytes(BLOCK), header(kind=b"V") + bytes(BLOCK),
-    header().replace(b"ustar", b"ustaR") + bytes(BLOCK * 3),
-], ids=["half-header", "no-data", "half-data", "short", "random", "zip", "gzip", "negative", "exabytes", "minus", "letters", "long-name", "pax-8g", "sparse", "volume", "checksum"])
+@pytest.mark.parametrize(
+    "data", [
+        header()[:300],
+        header(),
+        header() + b"1234", b"\0" * 100,
+        os.urandom(4096), b"PK\x03\x04" + bytes(508), b"\x1f\x8b" + bytes(510),
+        header(size=b"\xff" * 12),
+        header(size=b"\x80" + b"\x7f" + b"\xff" * 10),
+        header(size=b"-0000000010\0"),
+        header(size=b"zzzzzzzzzzz\0"),
+        header(kind=b"L", size=b"77777777777\0"),
+        header(kind=b"x", size=b"77777777777\0"),
+        header(kind=b"S") + bytes(BLOCK),
+        header(kind=b"V") + bytes(BLOCK),
+        header().replace(b"ustar", b"ustaR") + bytes(BLOCK * 3),
+    ], ids=[
+        "half-header", "no-data", "half-data", "short", "random", "zip", "gzip", "negative", "exabytes", "minus", "letters",
+        "long-name", "pax-8g", "sparse", "volume", "checksum"
+    ])
 def test_broken_archives(box, data):
     refused(box, data)
     assert box.stat("/workspace")["type"] == "directory"
@@ -168,8 +207,11 @@ def test_broken_archives(box, data):
 
 def test_pax_header_that_lies(box):
     def pax(**fields):
-        body = b"".join(b"%d %s\n" % (len(k) + len(v) + 3 + (2 if len(k) + len(v) + 5 < 100 else 3) - 0, k.encode() + b"=" + v.encode()) for k, v in fields.items())
+        body = b"".join(b"%d %s\n" % (len(k) + len(v) + 3 +
+                                      (2 if len(k) + len(v) + 5 < 100 else 3) - 0, k.encode() + b"=" + v.encode())
+                        for k, v in fields.items())
         return header(b"pax", b"%011o\0" % len(body), b"x") + body.ljust(-(-len(body) // BLOCK) * BLOCK, b"\0")
+
     for fields in ({"path": "../evil"}, {"path": "/abs"}, {"size": "-1"}, {"size": "99999999999999999999"}, {"linkpath": "x"}):
         r = box.unpack("/workspace", pax(**fields) + header(size=b"00000000000\0") + bytes(2 * BLOCK))
         assert r.status in (204, 400), r
@@ -190,8 +232,9 @@ def test_bombs_end_at_a_limit(boxes):
 
 def test_a_hostile_tree_comes_out_as_data(box):
     """What is packed outside has only plain members whatever the sandbox built (FS-32, FS-34)."""
-    exited(box.sh("mkdir d; cd d; ln -s /etc/shadow s; ln -s ../../../.. up; mkfifo p; touch a; ln a b; chmod 4755 a; "
-                  "python3 -c 'import os; open(b\"x\\xff\", \"w\"); open(\"n\\nl\", \"w\")'"))
+    exited(
+        box.sh("mkdir d; cd d; ln -s /etc/shadow s; ln -s ../../../.. up; mkfifo p; touch a; ln a b; chmod 4755 a; "
+               "python3 -c 'import os; open(b\"x\\xff\", \"w\"); open(\"n\\nl\", \"w\")'"))
     with tarfile.open(fileobj=io.BytesIO(box.pack("/workspace/d"))) as t:
         for m in t.getmembers():
             assert m.isreg() or m.isdir() or m.issym(), (m.name, m.type)
@@ -202,7 +245,8 @@ def test_a_hostile_tree_comes_out_as_data(box):
 @pytest.mark.parametrize("path", ["/proc", "/sys", "/dev", "/proc/self"])
 def test_kernel_folders_are_refused(box, path):
     box.problem(403, "FORBIDDEN", "GET", "/archive", query={"path": path})
-    box.problem(403, "FORBIDDEN", "PUT", "/archive", query={"path": path}, body=tar(("f", b"")), headers={"Content-Type": "application/x-tar"})
+    box.problem(403, "FORBIDDEN", "PUT", "/archive", query={"path": path}, body=tar(("f", b"")),
+                headers={"Content-Type": "application/x-tar"})
 
 
 def test_an_archive_larger_than_memory_limits_of_the_service(boxes):

@@ -65,7 +65,8 @@ def test_oom__of_a_child_is_a_limit_that_was_hit(client):
 
 
 def test_output_limit(client):
-    r = ended(client.run("while :; do echo xxxxxxxxxxxxxxxx; done", max_output=1000, on_output_limit="kill", timeout=20), "output_limit")
+    r = ended(client.run("while :; do echo xxxxxxxxxxxxxxxx; done", max_output=1000, on_output_limit="kill", timeout=20),
+              "output_limit")
     assert len(r.out) == 1000
 
 
@@ -75,14 +76,18 @@ def test_output_limit__dropped(client):
 
 
 def test_pids_limit_is_hit(client):
-    r = client.run(language="python", code="import os, sys, time\ntry:\n while True:\n  if os.fork() == 0: time.sleep(100)\nexcept OSError: sys.exit(5)", pids_limit=10)
+    r = client.run(
+        language="python",
+        code="import os, sys, time\ntry:\n while True:\n  if os.fork() == 0: time.sleep(100)\nexcept OSError: sys.exit(5)",
+        pids_limit=10)
     exited(r, 5)
     assert "pids" in r.limits_hit
 
 
 def test_killed(client):
     results = []
-    with client.stream("POST", "/v1/runs", query={"stream": True}, json=client.body("echo here; sleep 100", {"timeout": 60})) as s:
+    with client.stream("POST", "/v1/runs", query={"stream": True}, json=client.body("echo here; sleep 100",
+                                                                                    {"timeout": 60})) as s:
         events = s.events()
         sandbox = next(events)["sandbox"]
         next(events)
@@ -119,7 +124,8 @@ def test_runtime_unavailable(client):
 
 def test_runtime_crash(client, service):
     """The sandbox's own init is killed from outside, as if it had failed."""
-    with client.stream("POST", "/v1/runs", query={"stream": True}, json=client.body("echo here; sleep 77.25", {"timeout": 60})) as s:
+    with client.stream("POST", "/v1/runs", query={"stream": True}, json=client.body("echo here; sleep 77.25",
+                                                                                    {"timeout": 60})) as s:
         events = s.events()
         next(events)
         next(events)

@@ -28,8 +28,8 @@ def test_defaults(client, runtime, boxes):
 
 
 def test_every_option_is_what_the_sandbox_then_is(boxes):
-    box = boxes(memory="100m", memory_swap="100m", cpus=0.25, pids_limit=32, tmpfs=["/data:size=1m,inodes=64"], hostname="bell", profile="dev",
-                user="1234:1235", image="host", network="none", env={"NAME": "value", "HOME": "/data"}, workdir="/tmp",
+    box = boxes(memory="100m", memory_swap="100m", cpus=0.25, pids_limit=32, tmpfs=["/data:size=1m,inodes=64"], hostname="bell",
+                profile="dev", user="1234:1235", image="host", network="none", env={"NAME": "value", "HOME": "/data"}, workdir="/tmp",
                 timeout="10m", idle_timeout=300, on_timeout="pause", resume_on_touch=False,
                 labels={"team": "blue", "ü": "ß"}, metadata={"note": "a\nb"})
     o = box.object()
@@ -43,8 +43,12 @@ def test_every_option_is_what_the_sandbox_then_is(boxes):
     assert (uid, gid, name, env, pwd, block * blocks) == ("1234", "1235", "bell", "value /data", "/tmp", 1 << 20)
 
 
-def test_a_sandbox_that_never_ends_by_itself(boxes):
-    assert boxes(timeout="never").object()["expires_at"] is None
+def test_no_life_longer_than_the_service_allows(client, box):
+    """max_timeout is seven days unless the operator says otherwise."""
+    for life in ("never", "169h", 700000):
+        client.problem(403, "FORBIDDEN", "POST", "/v1/sandboxes", json={"timeout": life})
+        box.problem(403, "FORBIDDEN", "POST", "/renew", json={"timeout": life})
+    assert stamp(box.renew(timeout="168h")["expires_at"]) > time.time() + 600000
 
 
 def test_numbers_and_the_words_of_the_command_line_are_one(boxes):
@@ -110,9 +114,11 @@ def test_pause_keeps_memory_and_stops_the_processor(boxes):
     assert o["state"] == "paused"
     assert used is not None and o["usage"]["cpu_ms"] - used < 20
     assert box.resume()["state"] == "running"
-    first = int(box.read("/workspace/n").split()[0] or 0) if box.read("/workspace/n") else 0
-    until(lambda: (box.read("/workspace/n") or b"0").split()[0].isdigit() and int((box.read("/workspace/n") or b"0").split()[0]) > first,
-          what="the counter going on")
+
+    def count():  # 0 in the moment between the file's opening and its writing
+        return int((box.read("/workspace/n").split() or [b"0"])[0])
+    first = count()
+    until(lambda: count() > first, what="the counter going on")
     assert len(box.processes()) == 1 and box.processes()[0]["running"]
 
 
@@ -163,9 +169,10 @@ def test_renew_counts_from_now(boxes):
     box = boxes(timeout=60)
     o = box.renew(timeout=600)
     assert 598 < stamp(o["expires_at"]) - time.time() < 602
-    assert box.renew(timeout="never")["expires_at"] is None
+    expires = o["expires_at"]
     o = box.renew(idle_timeout=120)
-    assert (o["idle_timeout"], o["expires_at"]) == (120, None)
+    assert (o["idle_timeout"], o["expires_at"]) == (120, expires)
+    assert box.renew(idle_timeout="never")["idle_timeout"] is None
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"timeout": 0})
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"memory": "1g"})
 

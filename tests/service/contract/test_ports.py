@@ -81,8 +81,11 @@ def test_status_is_the_servers_own(web, status):
 
 
 def test_what_is_for_this_service_is_not_passed_on(web):
-    seen = ask(web, headers={"Authorization": "Bearer clk_secret", "Cookie": "a=b", "X-Cloche-Session": "s", "Connection": "keep-alive, x-hop", "X-Hop": "1",
-                             "Proxy-Authorization": "x", "TE": "trailers"}).json["fields"]
+    seen = ask(
+        web, headers={
+            "Authorization": "Bearer clk_secret", "Cookie": "a=b", "X-Cloche-Session": "s", "Connection": "keep-alive, x-hop",
+            "X-Hop": "1", "Proxy-Authorization": "x", "TE": "trailers"
+        }).json["fields"]
     assert not {"authorization", "cookie", "proxy-authorization", "x-hop", "te"} & set(seen), seen
     assert "clk_" not in json.dumps(seen)
 
@@ -137,9 +140,10 @@ def test_a_server_on_another_address_is_not_reached(box):
 
 
 def test_garbage_from_inside_is_a_bad_gateway(box):
-    code = ("import socket\nl = socket.create_server(('127.0.0.1', 8002))\nprint('up', flush=True)\n"
-            "for b in (b'garbage\\r\\n\\r\\n', b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\nContent-Length: 6\\r\\n\\r\\nhello', b'HTTP/1.1 200 OK\\r\\nA: ' + b'x' * 200000 + b'\\r\\n\\r\\n', b''):\n"
-            " s = l.accept()[0]; s.recv(9999)\n try: s.sendall(b)\n except OSError: pass\n s.close()")
+    code = (
+        "import socket\nl = socket.create_server(('127.0.0.1', 8002))\nprint('up', flush=True)\n"
+        "for b in (b'garbage\\r\\n\\r\\n', b'HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\nContent-Length: 6\\r\\n\\r\\nhello', b'HTTP/1.1 200 OK\\r\\nA: ' + b'x' * 200000 + b'\\r\\n\\r\\n', b''):\n"
+        " s = l.accept()[0]; s.recv(9999)\n try: s.sendall(b)\n except OSError: pass\n s.close()")
     p = box.start(language="python", code=code)
     until(lambda: joined(p.output(), "stdout"), what="the server")
     for _ in range(4):
@@ -162,7 +166,8 @@ def ws(web):
 
 def test_websocket_echo(ws):
     assert ws.status == 101
-    for data, kind in ((b"hello", TEXT), (bytes(range(256)), BINARY), (b"", BINARY), (os.urandom(70000), BINARY), (os.urandom(1 << 20), BINARY)):
+    for data, kind in ((b"hello", TEXT), (bytes(range(256)), BINARY), (b"", BINARY), (os.urandom(70000), BINARY),
+                       (os.urandom(1 << 20), BINARY)):
         ws.send(data, kind)
         assert ws.receive() == (kind, True, data)
     ws.send(b"p", PING)
@@ -189,4 +194,5 @@ def test_fifty_websockets(web):
             w = WebSocket(sock, f"{web.path}/ports/8001/")
             w.send(b"%d" % i, TEXT)
             return w.receive()[2]
+
     assert at_once(talk, range(30)) == [b"%d" % i for i in range(30)]

@@ -73,6 +73,7 @@ def test_two_readers_see_the_same(box):
     def read(_):
         with p.follow() as s:
             return joined(s.events(), "stdout")
+
     assert set(at_once(read, range(3))) == {b"".join(b"%d\n" % i for i in range(1, 201))}
 
 
@@ -129,7 +130,8 @@ def test_no_such_signal(box, signal):
 
 def test_a_terminal(boxes):
     box = boxes(profile="dev")
-    p = box.start(["sh", "-c", "stty size; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo tty; read x; stty size; echo \"$x\""], tty=True, rows=33, columns=77, stdin=True)
+    p = box.start(["sh", "-c", "stty size; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo tty; read x; stty size; echo \"$x\""],
+                  tty=True, rows=33, columns=77, stdin=True)
     assert p.object()["tty"] is True
     until(lambda: b"tty" in joined(p.output(), "stdout"), what="the terminal")
     assert joined(p.output(), "stdout").startswith(b"33 77\r\n")
@@ -185,9 +187,9 @@ def test_a_process_of_another_sandbox_is_not_found(boxes):
     assert p.object()["running"]
 
 
-@pytest.mark.parametrize("method, path, more", [
-    ("GET", "", {}), ("DELETE", "", {}), ("GET", "/output", {}), ("POST", "/stdin", {"body": b"x"}), ("POST", "/signal", {"json": {"signal": 15}}),
-    ("POST", "/resize", {"json": {"rows": 1, "columns": 1}})])
+@pytest.mark.parametrize("method, path, more", [("GET", "", {}), ("DELETE", "", {}), ("GET", "/output", {}),
+                                                ("POST", "/stdin", {"body": b"x"}), ("POST", "/signal", {"json": {"signal": 15}}),
+                                                ("POST", "/resize", {"json": {"rows": 1, "columns": 1}})])
 def test_no_such_process(box, method, path, more):
     box.problem(404, "NOT_FOUND", method, f"/processes/{UNKNOWN}{path}", **more)
 

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of the state: modes, two openers, migrations, and every way in which file or disk can be bad. */
+#include "store_unit.h"
+#include "store_version1.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+/* ----------------------------------------------------------------------------------------- opening */
+
+static void open_fails(const char *folder, const char *part)
+{
+	struct err e = {0};
+	struct store *s = store_open(folder, &e);
+
+	if (s)
+		fail_msg("opened although: %s", part);
+	assert_contains(e.text, part);
+}
+
+static void mode_is(int dir, const char *name, mode_t mode)
+{
+	struct stat st;
+
+	assert_int_equal(fstatat(dir, name, &st, 0), 0);
+	assert_int_equal(st.st_mode & 07777, mode);
+}
+
+static void test_modes(void **state)
+{
+	struct stored_sandbox b = some_sandbox("sbx_1", "a");
+	struct err e = {0};
+	char path[256], folder[300];
+	int top = scratch_make(path), dir;
+	struct store *s;
+	mode_t before = umask(0);
+
+	(void)state;
+	snprintf(folder, sizeof folder, "%s/new", path);
+	s = open_store(folder);
+	must(store_sandbox_put(s, &b, &e), e);
+	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	mode_is(top, "new", 0700);
+	mode_is(dir, "state.db", 0600);
+	mode_is(dir, "state.db-wal", 0600);
+	mode_is(dir, "state.db-shm", 0600);
+	mode_is(dir, "state.lock", 0600);
+	store_close(s);
+	/* what somebody opened up is closed again; an odd umask changes nothing */
+	umask(0177);
+	assert_int_equal(fchmodat(dir, "state.db", 0666, 0), 0);
+	store_close(open_store(folder));
+	mode_is(dir, "state.db", 0600);
+	umask(before);
+	assert_int_equal(chmod(folder, 0777), 0);
+	open_fails(folder, "others may write");
+	assert_int_equal(chmod(folder, 0700), 0);
+	assert_int_equal(renameat(dir, "state.db", dir, "other"), 0);
+	assert_int_equal(symlinkat("other", dir, "state.db"), 0);
+	open_fails(folder, "not a file");
+	close(dir);
+	close(top);
+	scratch_remove(path);
+}
+
+static void test_two_openers(void **state)
+{
+	struct stored_sandbox b = some_sandbox("sbx_1", "a"), got;
+	struct scratch t;
+	struct store *reader;
+	struct err e = {0};
+	pid_t child;
+	int status;
+
+	(void)state;
+	scratch_open(&t);
+	open_fails(t.path, "another cloche service has it open");
+	child = fork();
+	if (child == 0) {
+		struct store *other = store_open(t.path, &e);
+
+		_exit(!other && e.errnum == EBUSY ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	/* a reader sees what is committed, and writes nothing */
+	must(store_sandbox_put(t.store, &b, &e), e);
+	reader = store_open_reader(t.path, &e);
+	if (!reader)
+		fail_msg("%s", e.text);
+	must(store_sandbox_get(reader, "sbx_1", &got, &e), e);
+	stored_sandbox_done(&got);
+	assert_int_equal(store_sandbox_put(reader, &b, &e), -1);
+	assert_contains(e.text, "read only");
+	assert_int_equal(store_begin(reader, &e), -1);
+	store_close(reader);
+	/* the reader took no lock away: two are still impossible, and the writer writes */
+	open_fails(t.path, "another cloche service has it open");
+	must(store_sandbox_put(t.store, &b, &e), e);
+	scratch_close(&t);
+}
+
+/* Without the lock file's help: a foreign program that is writing is an error, not a wait. */
+static void test_foreign_writer(void **state)
+{
+	struct stored_sandbox b = some_sandbox("sbx_1", "a");
+	struct scratch t;
+	struct err e = {0};
+	char file[300];
+	sqlite3 *db;
+
+	(void)state;
+	scratch_open(&t);
+	snprintf(file, sizeof file, "%s/state.db", t.path);
+	assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(store_sandbox_put(t.store, &b, &e), -1);
+	assert_contains(e.text, "another program holds it");
+	assert_int_equal(store_begin(t.store, &e), -1);
+	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	must(store_sandbox_put(t.store, &b, &e), e);
+	sqlite3_close(db);
+	scratch_close(&t);
+}
+
+static void test_damaged(void **state)
+{
+	static const char noise[8192] = "this is not a database at all, it only looks like a file";
+	struct stored_sandbox b = some_sandbox("sbx_1", "a");
+	struct scratch t;
+	struct err e = {0};
+	int fd;
+
+	(void)state;
+	scratch_open(&t);
+	for (int i = 0; i < 200; i++) {
+		snprintf(b.id, sizeof b.id, "sbx_%d", i);
+		must(store_sandbox_put(t.store, &b, &e), e);
+	}
+	store_close(t.store);
+	/* pages of a table overwritten: the check at opening sees it */
+	fd = openat(t.dir, "state.db", O_RDWR | O_CLOEXEC);
+	assert_true(lseek(fd, 0, SEEK_END) > 40000);
+	assert_int_equal(pwrite(fd, noise, 4096, 4096), 4096);
+	close(fd);
+	open_fails(t.path, "state.db is damaged");
+	open_fails(t.path, "move state.db* away");
+	write_at(t.dir, "state.db", noise, sizeof noise, 0600);
+	open_fails(t.path, "state.db is damaged");
+	/* and after the remedy it works */
+	assert_int_equal(unlinkat(t.dir, "state.db", 0), 0);
+	t.store = open_store(t.path);
+	scratch_close(&t);
+}
+
+static void test_value_that_cannot_be(void **state)
+{
+	struct stored_sandbox b = some_sandbox("sbx_1", "a");
+	struct scratch t;
+	struct err e = {0};
+
+	(void)state;
+	scratch_open(&t);
+	must(store_sandbox_put(t.store, &b, &e), e);
+	tamper(t.path, "UPDATE sandboxes SET state = 'sleeping'");
+	assert_int_equal(store_sandbox_get(t.store, "sbx_1", &b, &e), -1);
+	assert_contains(e.text, "damaged");
+	tamper(t.path, "UPDATE sandboxes SET state = 'ended', reason = 'boredom'");
+	assert_int_equal(store_sandbox_get(t.store, "sbx_1", &b, &e), -1);
+	scratch_close(&t);
+}
+
+/* --------------------------------------------------------------------------------------- migrations */
+
+static void make_version1(struct scratch *t)
+{
+	t->dir = scratch_make(t->path);
+	tamper(t->path, version1);
+}
+
+static void test_migration(void **state)
+{
+	struct stored_sandbox b;
+	struct stored_run r;
+	struct stored_key k;
+	struct scratch t;
+	struct err e = {0};
+	int64_t rows, bad;
+	char head[65];
+	int version;
+
+	(void)state;
+	make_version1(&t);
+	assert_null(store_open_reader(t.path, &e));
+	assert_contains(e.text, "has format 1");
+	t.store = open_store(t.path);
+	must(schema_read_version(t.store->db, "x", &version, &e), e);
+	assert_int_equal(version, schema_version);
+	assert_true(version > 1);
+	must(store_sandbox_get(t.store, "sbx_old", &b, &e), e);
+	assert_int_equal(b.state, STATE_ENDED);
+	assert_int_equal(b.reason, REASON_LOST);
+	stored_sandbox_done(&b);
+	must(store_run_get(t.store, "run_old", &r, &e), e);
+	stored_run_done(&r);
+	must(store_key_find(t.store, "clk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", &k, &e), e);
+	assert_string_equal(k.id, "key_0000000000000001");
+	stored_key_done(&k);
+	must(store_audit_verify(t.store, &rows, &bad, head, &e), e);
+	assert_int_equal(rows, 2);
+	scratch_reopen(&t); /* a second opening changes nothing */
+	must(store_sandbox_get(t.store, "sbx_old", &b, &e), e);
+	stored_sandbox_done(&b);
+	scratch_close(&t);
+}
+
+static void test_failed_migration_leaves_the_version_before(void **state)
+{
+	const char *const scripts[] = {
+		schema_scripts[0], "CREATE TABLE extra (a INTEGER) STRICT",
+		"CREATE TABLE more (a INTEGER) STRICT; INSERT INTO nowhere VALUES (1)"};
+	struct scratch t;
+	struct err e = {0};
+	char file[300];
+	sqlite3 *db;
+	int version;
+
+	(void)state;
+	make_version1(&t);
+	snprintf(file, sizeof file, "%s/state.db", t.path);
+	assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+	assert_int_equal(schema_migrate(db, "f", scripts, 3, &e), -1);
+	assert_contains(e.text, "format 2 to 3");
+	must(schema_read_version(db, "f", &version, &e), e);
+	assert_int_equal(version, 2);
+	assert_int_equal(sqlite3_get_autocommit(db), 1);
+	assert_int_equal(sqlite3_exec(db, "SELECT * FROM extra", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "SELECT * FROM more", NULL, NULL, NULL), SQLITE_ERROR);
+	sqlite3_close(db);
+	close(t.dir);
+	scratch_remove(t.path);
+}
+
+static void test_foreign_files(void **state)
+{
+	struct scratch t;
+
+	(void)state;
+	t.dir = scratch_make(t.path);
+	tamper(t.path, "PRAGMA user_version = 1000; CREATE TABLE a (b)");
+	open_fails(t.path, "was written by a newer cloche");
+	tamper(t.path, "PRAGMA user_version = 0");
+	open_fails(t.path, "is no state of cloche");
+	tamper(t.path, "PRAGMA user_version = -1");
+	open_fails(t.path, "is no state of cloche");
+	close(t.dir);
+	scratch_remove(t.path);
+}
+
+/* ------------------------------------------------------------------------------------------- a full disk */
+
+/* Writes until the disk is full, in turns of one transaction. The number of turns that were committed. */
+static int fill(struct store *s, int turn, struct err *e)
+{
+	char large[20000];
+	struct stored_sandbox b = some_sandbox("", "a");
+	struct audit_row row = some_row("x");
+
+	memset(large, 'x', sizeof large - 1);
+	large[sizeof large - 1] = '\0';
+	b.message = large;
+	for (;; turn++) {
+		int r = store_begin(s, e);
+
+		for (int i = 0; i < 4 && r == 0; i++) {
+			snprintf(b.id, sizeof b.id, "sbx_%d_%d", turn, i);
+			r = store_sandbox_put(s, &b, e);
+			if (r == 0)
+				r = store_audit_add(s, &row, e);
+		}
+		if (store_commit(s, e) < 0)
+			return turn;
+		assert_int_equal(r, 0);
+	}
+}
+
+/* More than SQLite keeps in memory before a commit: a write in the middle of the turn fails. Nothing gets in
+ * behind it, and the commit says so. */
+static void fail_inside(struct store *s)
+{
+	static char large[3 << 20];
+	struct stored_sandbox b = some_sandbox("sbx_late", "a");
+	struct audit_row row = some_row("x");
+	struct err e = {0}, again = {0};
+	int r = 0;
+
+	memset(large, 'x', sizeof large - 1);
+	must(store_begin(s, &e), e);
+	must(store_sandbox_put(s, &b, &e), e);
+	must(store_audit_add(s, &row, &e), e);
+	b.message = large;
+	for (int i = 0; i < 5 && r == 0; i++) {
+		snprintf(b.id, sizeof b.id, "sbx_late%d", i);
+		r = store_sandbox_put(s, &b, &e);
+	}
+	assert_int_equal(r, -1);
+	assert_int_equal(e.errnum, ENOSPC);
+	b.message = NULL;
+	assert_int_equal(store_sandbox_put(s, &b, &again), -1);
+	assert_string_equal(again.text, e.text);
+	assert_int_equal(store_audit_add(s, &row, &again), -1);
+	assert_int_equal(store_begin(s, &again), -1);
+	again = (struct err){0};
+	assert_int_equal(store_commit(s, &again), -1);
+	assert_string_equal(again.text, e.text);
+	assert_int_equal(store_commit(s, &again), 0);
+}
+
+static void check_turns(struct store *s, int turns)
+{
+	struct stored_sandbox b;
+	struct err e = {0};
+	int64_t rows, bad;
+	char id[40], head[65];
+
+	for (int turn = 0; turn < turns; turn++)
+		for (int i = 0; i < 4; i++) {
+			snprintf(id, sizeof id, "sbx_%d_%d", turn, i);
+			must(store_sandbox_get(s, id, &b, &e), e);
+			stored_sandbox_done(&b);
+		}
+	snprintf(id, sizeof id, "sbx_%d_0", turns);
+	assert_int_equal(store_sandbox_get(s, id, &b, &e), 1);
+	assert_int_equal(store_sandbox_get(s, "sbx_late", &b, &e), 1);
+	must(store_audit_verify(s, &rows, &bad, head, &e), e);
+	assert_int_equal(rows, turns * 4);
+}
+
+static bool mount_small(const char *path)
+{
+	return unshare(CLONE_NEWNS) == 0 &&
+	       mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       mount("small", path, "tmpfs", 0, "size=2m,mode=0700") == 0;
+}
+
+static void test_full_disk(void **state)
+{
+	char path[256];
+	int top = scratch_make(path), turns;
+	struct store *s;
+	struct err e = {0};
+
+	(void)state;
+	if (!mount_small(path)) {
+		close(top);
+		scratch_remove(path);
+		skip_because("no right to mount");
+	}
+	s = open_store(path);
+	turns = fill(s, 0, &e);
+	assert_true(turns > 2);
+	assert_int_equal(e.errnum, ENOSPC);
+	assert_contains(e.text, "state.db: make space there");
+	check_turns(s, turns);
+	/* with space again, the same handle goes on */
+	assert_int_equal(mount(NULL, path, NULL, MS_REMOUNT, "size=6m"), 0);
+	fail_inside(s);
+	check_turns(s, turns);
+	turns = fill(s, turns, &e);
+	assert_int_equal(e.errnum, ENOSPC);
+	check_turns(s, turns);
+	store_close(s);
+	/* and a full disk is no reason not to start, or a clear one */
+	s = store_open(path, &e);
+	if (s)
+		check_turns(s, turns);
+	else
+		assert_contains(e.text, "make space there");
+	store_close(s);
+	/* read-only: an error with its cause; a look is possible */
+	assert_int_equal(mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	open_fails(path, "ead-only file system");
+	s = store_open_reader(path, &e);
+	if (!s)
+		fail_msg("%s", e.text);
+	check_turns(s, turns);
+	store_close(s);
+	assert_int_equal(umount(path), 0);
+	close(top);
+	scratch_remove(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_two_openers),
+		cmocka_unit_test(test_foreign_writer),
+		cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_value_that_cannot_be),
+		cmocka_unit_test(test_migration),
+		cmocka_unit_test(test_failed_migration_leaves_the_version_before),
+		cmocka_unit_test(test_foreign_files),
+		cmocka_unit_test(test_full_disk),
+	};
+
+	return cmocka_run_group_tests_name("store-file", tests, NULL, NULL);
+}
