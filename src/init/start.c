@@ -110,7 +110,7 @@ static int child(void *argument)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (s->filter) {
-		int r = seccomp_load(s->filter);
+		int r = seccomp_profile_load(s->filter);
 
 		if (r < 0) {
 			errno = -r;

@@ -19,7 +19,7 @@ const struct seccomp_profile *seccomp_profile_find(const char *name)
 	return NULL;
 }
 
-int seccomp_load(const struct seccomp_profile *p)
+int seccomp_profile_load(const struct seccomp_profile *p)
 {
 	/* The kernel copies the program; its struct merely lacks the const. */
 	struct sock_fprog prog = {.len = p->len, .filter = (void *)(uintptr_t)p->filter};

@@ -31,6 +31,6 @@ extern const struct seccomp_profile *seccomp_profile_find(const char *name);
  * others are not reached. Async-signal-safe, does not block. 0 or -errno; -EINVAL or -ENOSYS from
  * a kernel without CONFIG_SECCOMP_FILTER.
  */
-extern int seccomp_load(const struct seccomp_profile *p) must_check;
+extern int seccomp_profile_load(const struct seccomp_profile *p) must_check;
 
 #endif

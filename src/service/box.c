@@ -594,10 +594,10 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	if (fill_create(c, b, fd_boxes, fd_count, e) == 0) {
 		keep_texts(b);
 		put(b);
-		b->references++; /* the answer's */
+		b->references += 2; /* the caller's, and the spawner's answer's */
 		if (link_create(v->link, c, fds, fd_count, on_made, b) == 0)
 			return b;
-		b->references--;
+		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");
 		finish(b, REASON_CREATE_FAILED, e->text);
 		return NULL;

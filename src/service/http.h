@@ -28,15 +28,15 @@
 #include "base/err.h"
 
 struct http_limits {
-	size_t header_bytes;      /* request line and all fields: 32 KiB */
-	unsigned fields;          /* 64 */
-	size_t path_bytes;        /* 8 KiB, query included */
-	size_t connections;       /* in all: 4,096 */
-	size_t per_peer;          /* from one uid or address: 1,024 */
-	unsigned header_seconds;  /* from the first byte to the end of the header: 10 */
-	unsigned idle_seconds;    /* between requests: 75 */
-	unsigned body_seconds;    /* without one byte of an unfinished body: 20 */
-	unsigned write_seconds;   /* without the client taking one byte of what waits for it: 30 */
+	size_t header_bytes;     /* request line and all fields: 32 KiB */
+	unsigned fields;         /* 64 */
+	size_t path_bytes;       /* 8 KiB, query included */
+	size_t connections;      /* in all: 4,096 */
+	size_t per_peer;         /* from one uid or address: 1,024 */
+	unsigned header_seconds; /* from the first byte to the end of the header: 10 */
+	unsigned idle_seconds;   /* between requests: 75 */
+	unsigned body_seconds;   /* without one byte (collected: 1 KiB) of an unfinished body: 20 */
+	unsigned write_seconds;  /* without the client taking one byte of what waits for it: 30 */
 };
 extern const struct http_limits http_default_limits;
 
@@ -70,8 +70,8 @@ typedef void (*http_handler)(struct exchange *x, void *context);
 struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *limits,
 				    http_handler handler, void *context, struct err *e) must_check;
 
-/* Serve a listening, non-blocking socket (unix or TCP), which is owned from now on, also on failure. tls: an
- * SSL_CTX or NULL; a reference is taken, TLS 1.2 is made its least, and SIGPIPE is ignored from then on. */
+/* Serve a listening socket (unix or TCP), which is owned from now on, also on failure. tls: an SSL_CTX or
+ * NULL; a reference is taken, TLS 1.2 is made its least, and SIGPIPE is ignored from then on. */
 int http_server_listen(struct http_server *s, int fd, void *tls, struct err *e) must_check;
 
 /* No new connections; open exchanges go on. http_server_close() ends all, then calls done. */
@@ -86,7 +86,8 @@ const char *exchange_path(const struct exchange *x);
 /* Decoded value of a query parameter, "" for one without value, NULL when absent. -1 from
  * exchange_query_check(): one that is not in allowed (NULL-terminated), or one given twice. */
 const char *exchange_query(const struct exchange *x, const char *name);
-int exchange_query_check(const struct exchange *x, const char *const allowed[], const char **ret_bad);
+int exchange_query_check(const struct exchange *x, const char *const allowed[],
+			 const char **ret_bad);
 const char *exchange_raw_query(const struct exchange *x);
 /* The path as it came, for whoever passes it on. */
 const char *exchange_raw_path(const struct exchange *x);
@@ -118,7 +119,7 @@ void exchange_reply(struct exchange *x, int status, const char *type, const char
 /* size UINT64_MAX: chunked (HTTP/1.0: until close). HEAD requests get no body whatever is written. */
 void exchange_begin(struct exchange *x, int status, const char *type, const char *fields,
 		    uint64_t size);
-/* Copies data. False: enough is waiting (256 KiB); go on at on_room. */
+/* Copies data. False: enough is waiting (256 KiB); go on at on_room. Whoever has 64 MiB waiting is cut. */
 bool exchange_write(struct exchange *x, const void *data, size_t size);
 /* False: what began with a size cannot be completed: the connection is cut so that the client sees it. */
 void exchange_end(struct exchange *x, bool complete);

@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 		perror("loadfilter: no_new_privs");
 		return 125;
 	}
-	r = seccomp_load(profile);
+	r = seccomp_profile_load(profile);
 	if (r < 0) {
 		fprintf(stderr, "loadfilter: profile %s: %s\n", profile->name, strerror(-r));
 		return 125;

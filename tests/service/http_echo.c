@@ -7,7 +7,7 @@
  *
  * Paths: /echo sends the body back as it comes; /collect answers what it collected (limit: ?limit);
  * /big?size=N writes N bytes as there is room, chunked with ?chunked; /slow?ms=N answers later; /never does
- * not; /takeover gives bytes back; /twice writes, waits, writes; /short ends before its size;
+ * not; /takeover gives bytes back; /goodbye half-closes and adds what comes to `ends`; /twice writes, waits, writes; /short ends before its size;
  * /fds tells the descriptors; /facts what happened so far; everything else the request, as JSON.
  */
 #include <fcntl.h>
@@ -136,6 +136,28 @@ static void takeover(struct exchange *x)
 
 	job_new(x, &echo_ops);
 	exchange_take_over(x, head, sizeof head - 1);
+}
+
+/* Says goodbye and listens on. */
+static void listen_end(struct exchange *x)
+{
+	struct job *j = exchange_data(x);
+
+	ends += j->left;
+	job_over(j);
+	exchange_end(x, true);
+}
+
+static const struct exchange_ops listen_ops = {sink_body, listen_end, NULL, on_gone};
+
+static void goodbye(struct exchange *x)
+{
+	static const char head[] = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
+
+	job_new(x, &listen_ops);
+	exchange_take_over(x, head, sizeof head - 1);
+	exchange_write(x, "bye", 3);
+	exchange_end_writing(x);
 }
 
 /* ---- /big ---- */
@@ -338,6 +360,7 @@ static void handler(struct exchange *x, void *context)
 		{"/twice", twice},       {"/takeover", takeover},   {"/fds", reply_fds},
 		{"/facts", reply_facts}, {"/ask-later", ask_later}, {"/short", short_answer},
 		{"/inject", inject},     {"/empty", empty},         {"/stop", stop},
+		{"/goodbye", goodbye},
 	};
 
 	(void)context;

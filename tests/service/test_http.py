@@ -393,6 +393,19 @@ def test_take_over_pushes_back_and_notices_a_hang_up(echo):
     echo.until(lambda f: f["gone"] == before["gone"] + 1 and f["alive"] == before["alive"])
 
 
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_half_closed_by_the_server(echo, kind):
+    before = echo.facts()
+    with echo.connect(kind) as s:
+        s.sendall(request("/goodbye"))
+        r = Reader(s)
+        assert r.answer()[0] == 101
+        assert r.exactly(3) == b"bye" and s.recv(1) == b""
+        s.sendall(b"12345")
+        s.shutdown(socket.SHUT_WR)
+        echo.until(lambda f: f["ends"] == before["ends"] + 5 and f["alive"] == before["alive"])
+
+
 def test_take_over_with_a_body_is_refused(echo):
     answer = echo.talk(b"POST /takeover HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nGET /")
     assert b"GET /" not in answer
