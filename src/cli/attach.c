@@ -125,7 +125,7 @@ int output_event(void *context, json_t *event, struct err *e)
 	if (event_data(event, &data, &size, e) < 0 || check_offset(o, !is_out, event, size, e) < 0)
 		return -1;
 	printer_put(is_out ? &o->out : &o->err, data, size);
-	o->bytes += size;
+	o->bytes[!is_out] += size;
 	return 0;
 }
 
@@ -153,7 +153,7 @@ static int begin_output(struct attached *a, struct err *e)
 	snprintf(a->output_target, sizeof a->output_target,
 		 "%s/output?stdout=%llu&stderr=%llu&follow", a->base,
 		 (unsigned long long)a->output.next[0], (unsigned long long)a->output.next[1]);
-	a->bytes_before = a->output.bytes;
+	a->bytes_before = a->output.bytes[0] + a->output.bytes[1];
 	a->output_call = call_new(&a->r->service, &q, e);
 	return a->output_call ? 0 : -1;
 }
@@ -164,7 +164,7 @@ static int resume_output(struct attached *a, struct err *e)
 	int status = call_status(a->output_call);
 
 	call_free(TAKE_PTR(a->output_call));
-	a->retries = a->output.bytes > a->bytes_before ? 0 : a->retries + 1;
+	a->retries = a->output.bytes[0] + a->output.bytes[1] > a->bytes_before ? 0 : a->retries + 1;
 	if ((status && status / 100 != 2) || a->retries > MAX_RETRIES)
 		return -1;
 	return begin_output(a, e);

@@ -256,9 +256,10 @@ def test_a_cut_stream_is_no_success():
 
 
 def test_truncation_is_remarked():
-    counts = {"stdout": {"bytes": 9, "kept": 4, "dropped": 5}, "stderr": {"bytes": 0, "kept": 0, "dropped": 0}}
-    assert exec_(exited(output=counts)).stderr == b"cloche: stdout truncated: kept 4 of 9 bytes\n"
-    assert exec_(exited(output=counts), args=["-q"]).stderr == b""
+    counts = {"stdout": {"bytes": 9, "kept": 0, "dropped": 9}, "stderr": {"bytes": 0, "kept": 0, "dropped": 0}}
+    assert exec_(out(b"four"), exited(output=counts)).stderr == b"cloche: stdout truncated: kept 4 of 9 bytes\n"
+    assert exec_(out(b"four"), exited(output=counts), args=["-q"]).stderr == b""
+    assert exec_(out(b"and nine!"), exited(output=counts)).stderr == b""
 
 
 def test_collected_result_is_printed_unchanged():
@@ -711,7 +712,7 @@ def test_create_is_asked_wrongly(args, word):
 
 def test_events_end_at_the_heartbeat():
     event = {"seq": 3, "time": "2026-01-01T00:00:00Z", "type": "sandbox.created", "sandbox": "sbx_1", "run": None, "reason": "x\x1b"}
-    with Standin({"GET /v1/events": lambda _: endless(b"".join(stream(event, {}, end=False)[:-1]), b"")}) as s:
+    with Standin({"GET /v1/events": lambda _: endless(b"".join(stream({}, event, {}, end=False)[:-1]), b"")}) as s:
         r = s.run(["events", "--sandbox", "sbx_1"])
         assert r.returncode == 0 and r.stdout.startswith(b"3 ") and b"sbx_1: x" in r.stdout, r
         r = s.run(["events", "--json", "--since", "7"])
