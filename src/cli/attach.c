@@ -196,6 +196,15 @@ static int read_input(struct attached *a, struct err *e)
 	return begin_input(a, data, n > 0 ? (size_t)n : 0, e);
 }
 
+static bool has_ended(struct attached *a)
+{
+	_cleanup_answer_ struct answer answer = {0};
+	struct err ignored;
+
+	return remote_ask(a->r, "GET", a->base, NULL, &answer, &ignored) == 0 &&
+	       json_is_false(json_object_get(answer.json, "running"));
+}
+
 static int pump_input(struct attached *a, struct err *e)
 {
 	int r = call_pump(a->input_call, e), status = call_status(a->input_call);
@@ -203,8 +212,8 @@ static int pump_input(struct attached *a, struct err *e)
 	if (r == 0)
 		return 0;
 	call_free(TAKE_PTR(a->input_call));
-	/* It does not read any more, or has ended: its output will say so. */
-	if (r < 0 && (status == 404 || status == 409 || status == 410)) {
+	/* It does not read any more, or has ended, perhaps just now: its output will say so. */
+	if (r < 0 && status && (status == 404 || status == 409 || status == 410 || has_ended(a))) {
 		a->input_open = false;
 		return 0;
 	}

@@ -381,11 +381,20 @@ def test_an_end_that_only_the_process_tells():
         assert s.run(["exec", "-i", SANDBOX, "x"], stdin=b"").returncode == 128 + 15
 
 
-def test_a_process_that_does_not_read_is_no_error():
-    output = stream({"type": "exited", "exit_code": 0})
-    with Standin(process_routes(output, **{f"POST {PROCESS}/stdin": problem(409, "stdin is closed")})) as s:
+@pytest.mark.parametrize("status, running, error", [(409, True, b""), (404, True, b""), (502, False, b""),
+                                                    (502, True, b"cloche: stdin went wrong\n")])
+def test_a_process_that_does_not_read_is_no_error(status, running, error):
+    """It may end while its input is under way; input that got lost before a living process is an error."""
+    def output(_):
+        while not has(s, "GET /v1/sandboxes") and not any(q.path == PROCESS or q.path.endswith("/stdin") for q in s.requests):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        return stream({"type": "exited", "exit_code": 0})
+
+    more = {f"POST {PROCESS}/stdin": problem(status, "stdin went wrong"), f"GET {PROCESS}": reply({"running": running})}
+    with Standin(process_routes(output, **more)) as s:
         r = s.run(["exec", "-i", SANDBOX, "x"], stdin=b"x" * 100000)
-        assert (r.returncode, r.stderr) == (0, b"")
+        assert (r.returncode, r.stderr) == (125 if error else 0, error)
 
 
 def on_terminal(s, args, act, wait_for=b"ready"):
@@ -682,7 +691,7 @@ def test_what_create_asks_for(tmp_path):
         q = s.requests[0]
         assert q.json == {"memory": "1g", "cpus": "2", "tmpfs": ["/t:size=1m"], "disk": "2g", "timeout": "never",
                           "on_timeout": "pause", "resume_on_touch": False, "labels": {"a": "b", "c": "d=e"}, "env": {"X": "y"},
-                          "volume": [":/data:ro", ":/more:rw"], "pids_limit": "9"}
+                          "volume_fds": ["/data:ro", "/more:rw"], "pids_limit": "9"}
         assert len(q.fds) == 2
         for fd in q.fds:  # O_PATH of the very folder
             assert os.path.samefile(f"/proc/self/fd/{fd}", tmp_path / "v")
