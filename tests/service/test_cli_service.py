@@ -6,10 +6,12 @@ import os
 import pty
 import select
 import signal
+import tempfile
 import time
 
 import cloche
 import pytest
+import service as services
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +87,26 @@ def test_a_refused_option_says_why(cli):
 
 
 @pytest.mark.needs("root")
-def test_a_volume_is_passed_as_a_descriptor(cli, made, tmp_path):
-    """Not below any root that the operator allowed by path; what is passed is the folder itself."""
-    (tmp_path / "mark").write_text("here")
-    one = made("-v", f"{tmp_path}:/data:ro")
-    ok(cli("exec", one, "cat", "/data/mark"), b"here")
-    assert cli("exec", one, "touch", "/data/new").returncode != 0
-    assert not (tmp_path / "new").exists()
+def test_a_volume_is_passed_as_a_descriptor(cli, made):
+    """Not below any root that the operator allowed by path, by descriptor; root's own are refused, and that is said."""
+    with tempfile.TemporaryDirectory(prefix="clo-volume.") as folder:
+        with open(os.path.join(folder, "mark"), "w") as f:
+            f.write("here")
+        r = cli("create", "-v", f"{folder}:/data:ro")
+        assert r.returncode == 125 and b"/data" in r.stderr, r
+        r = cli("create", "-v", f"{folder}/none:/data:ro")
+        assert r.returncode == 125 and b"No such file" in r.stderr, r
+        os.chown(folder, cloche.NOBODY, cloche.NOBODY)
+        os.chmod(folder, 0o700)
+        with services.Service(service={"socket_group": "nogroup"}) as s:
+            who = {"env": {"CLOCHE_SOCKET": s.sock}, "uid": cloche.NOBODY, "json": False}
+            one = cloche.run(["create", "-v", f"{folder}:/data:ro", "-v", f"{folder}:/more"], **who).stdout.decode().strip()
+            ok(cloche.run(["exec", one, "cat", "/data/mark"], **who), b"here")
+            assert cloche.run(["exec", one, "touch", "/data/new"], **who).returncode == 1
+            ok(cloche.run(["exec", one, "touch", "/more/new"], **who))
+            assert sorted(os.listdir(folder)) == ["mark", "new"]
+            assert os.stat(os.path.join(folder, "new")).st_uid == cloche.NOBODY
+            ok(cloche.run(["kill", one], **who))
 
 
 # ------------------------------------------------------------------------------------------------------- exec
