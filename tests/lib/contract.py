@@ -35,7 +35,7 @@ def check_result(o):
     assert o.timed_out == (o.reason == "timeout")
     assert (o.stage is not None) == (o.reason == "create_failed")
     assert (o.exit_code is not None) == (o.reason == "exited")
-    assert (o.signal is not None) <= (o.reason in ("signaled", "seccomp_violation"))
+    assert (o.signal is not None) <= (o.reason in ("signaled", "seccomp_violation", "oom", "cpu_time"))
     if o.reason in REASONS:
         assert (o.error_code, o.retryable) == REASONS[o.reason]
     if o.reason == "exited" and o.error_code != "SANDBOX_ARTIFACT_EXPORT_FAILED":

@@ -518,11 +518,13 @@ class Service:
 
     def stop(self, check=True):
         """End all sandboxes, then the service. check: what is left of either is a failure."""
-        wrong = []
+        wrong, left = [], self.folder / "run" / "sandboxes"
         if self.process and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
                 for row in self.sandboxes("creating", "running", "paused"):
                     self.root.request("DELETE", f"/v1/sandboxes/{row['id']}")
+            with contextlib.suppress(AssertionError):  # what is still there then is found below
+                contract.until(lambda: not os.path.isdir(left) or not os.listdir(left), 5)
             mine = self.processes()
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -542,7 +544,6 @@ class Service:
         here = str(self.folder)
         wrong += [f"mounted: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if here in line]
         wrong += [f"{device}: {path}" for path, device in loop_devices().items() if here in path]
-        left = self.folder / "run" / "sandboxes"
         wrong += [f"file {f}" for f in (left.iterdir() if left.is_dir() else [])]
         said = self.said()
         shutil.rmtree(self.folder, ignore_errors=True)
