@@ -132,12 +132,13 @@ def joined(events, name):
     return b"".join(event_bytes(e) for e in events if e.get("type") == name)
 
 
-def outcome(result):
-    """A result object as attributes, with out and err as bytes; one that contradicts itself fails the test."""
+def outcome(result, streamed=False):
+    """A result object as attributes, with out and err as bytes; one that contradicts itself fails the test. streamed: it is the
+    last event of a stream."""
     o = SimpleNamespace(**result, json=result)
     decode = base64.b64decode if result["encoding"] == "base64" else str.encode
     o.out, o.err = decode(result["stdout"]), decode(result["stderr"])
-    return contract.check_result(o)
+    return contract.check_result(o, streamed)
 
 
 class Client:
@@ -278,10 +279,10 @@ class Box:
     def python(self, code, **body):
         return self.exec(language="python", code=code, **body)
 
-    def exec_stream(self, command=None, timeout=60, **body):
+    def exec_stream(self, command=None, patience=60, **body):
         if command is not None:
             body["command"] = command
-        return self.client.stream("POST", self.path + "/exec", query={"stream": True}, json=body, timeout=timeout)
+        return self.client.stream("POST", self.path + "/exec", query={"stream": True}, json=body, timeout=patience)
 
     def start(self, command=None, **body):
         if command is not None:
