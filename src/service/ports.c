@@ -28,7 +28,7 @@ static const char *const dropped[] = {
 };
 
 /* What of an answer must not reach the client: it would set state for this service's name. */
-static const char *const kept_back[] = {"set-cookie", "strict-transport-security", "alt-svc",
+static const char *const kept_back[] = {"date", "set-cookie", "strict-transport-security", "alt-svc",
 					"public-key-pins", "clear-site-data"};
 
 struct port {
