@@ -29,6 +29,7 @@
 #include "native/feed.h"
 #include "native/idmap.h"
 #include "native/launch.h"
+#include "native/netns.h"
 #include "native/plan.h"
 #include "native/report.h"
 #include "native/slot.h"
@@ -68,6 +69,7 @@ struct sandbox {
 	struct evidence evidence;
 	struct supervision watch;
 	struct userns_holder holder; /* reaped when there is time for it */
+	struct netns_maker network;
 };
 
 int landlock_abi(void)
@@ -189,16 +191,14 @@ static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int start_init(struct sandbox *b, struct err *e)
+static int start_init(struct sandbox *b, int control, struct err *e)
 {
-	_cleanup_close_ int control = -1;
-	struct launch l = {
-		.keep = b->slot.lock, .cgroup = b->cgroup.dir, .rootless = b->places->rootless};
+	struct launch l = {.control = control,
+			   .keep = b->slot.lock,
+			   .cgroup = b->cgroup.dir,
+			   .rootless = b->places->rootless};
 
-	if (make_control(b, &control, e) < 0)
-		return -1;
-	l.control = control;
-	return launch(&l, &b->pid, &b->pidfd, e);
+	return launch(&l, &b->pid, &b->pidfd, e) < 0 ? err_stage(e, "namespaces") : 0;
 }
 
 /* What init says next while the sandbox is made: this frame, or why it could not be. */
@@ -286,6 +286,36 @@ static int give_ids(struct sandbox *b, struct err *e)
 	return r < 0 && !e->stage[0] ? err_stage(e, "userns") : r;
 }
 
+/* Rootless the namespace has to belong to the sandbox's user namespace: init makes it. */
+static int begin_network(struct sandbox *b, struct err *e)
+{
+	int r = b->places->rootless ? 0 : netns_begin(&b->network);
+
+	if (r == 0)
+		return 0;
+	err_set(e, -r, "start the maker of the network namespace");
+	return err_stage(e, "net");
+}
+
+static int send_network(struct sandbox *b, struct err *e)
+{
+	_cleanup_close_ int netns = -1;
+	int r = b->places->rootless ? 0 : netns_finish(&b->network, &netns);
+
+	if (r == 0)
+		return netns < 0 ? 0 : send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
+	err_set(e, -r, "make a network namespace");
+	return err_stage(e, "net");
+}
+
+/* What a run that failed half-way has begun. */
+static void forget_network(struct sandbox *b)
+{
+	_cleanup_close_ int netns = -1;
+
+	(void)netns_finish(&b->network, &netns);
+}
+
 /* Init's own clock runs out a second after ours. */
 static uint32_t init_limit_ms(uint64_t timeout_us)
 {
@@ -354,11 +384,32 @@ static int take_slot(struct sandbox *b, const struct id_range *range, struct err
 	}
 }
 
+/* Init with its plan and its ids. Where it can be, both are sent before it starts: it then works while
+ * this process waits for a processor (0.2 to 0.5 ms on two, when the maker of the network namespace has
+ * the other). Rootless the ids are given to a running process; a plan with volumes can be more than the
+ * socket takes without a reader. */
+static int introduce(struct sandbox *b, struct err *e)
+{
+	bool ahead = !b->places->rootless && b->plan->volume_count == 0;
+	_cleanup_close_ int control = -1;
+
+	if (make_control(b, &control, e) < 0)
+		return err_stage(e, "namespaces");
+	if (ahead && (send_plan(b, e) < 0 || give_ids(b, e) < 0))
+		return -1;
+	if (start_init(b, control, e) < 0)
+		return -1;
+	fd_close(&control); /* or its end would not be seen */
+	return ahead || (send_plan(b, e) == 0 && give_ids(b, e) == 0) ? 0 : -1;
+}
+
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
 	struct id_range range;
 
+	if (begin_network(b, e) < 0)
+		return -1;
 	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
 	if (host_image_open(b->places, &b->image, e) < 0)
@@ -369,9 +420,7 @@ static int create(struct sandbox *b, struct err *e)
 		return -1;
 	if (make_plan(b, e) < 0)
 		return err_stage(e, "plan");
-	if (start_init(b, e) < 0)
-		return err_stage(e, "namespaces");
-	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0)
+	if (introduce(b, e) < 0 || send_network(b, e) < 0 || send_cgroups(b, e) < 0)
 		return -1;
 	return 0;
 }
@@ -548,6 +597,7 @@ static void destroy(struct sandbox *b)
 	struct err e = {0};
 
 	userns_holder_reap(&b->holder);
+	forget_network(b);
 	for (int i = 0; i < 3; i++)
 		fd_close(&b->pipes[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(b->volumes); i++)

@@ -20,6 +20,7 @@ static const struct row {
 	{FRAME_PUT, FROM_HOST, 26, 9216},          {FRAME_SIGNAL, FROM_HOST, 4, 4},
 	{FRAME_PLAN, FROM_HOST, 1, 262144},        {FRAME_CGROUP, FROM_HOST, 0, 0},
 	{FRAME_USERNS, FROM_HOST, 0, 0},           {FRAME_MAPME, FROM_GUEST, 0, 0},
+	{FRAME_NETNS, FROM_HOST, 0, 0},
 };
 
 static bool has_stream(unsigned type)
@@ -38,7 +39,7 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 
 static void test_numbers(void **state)
 {
-	static const unsigned numbers[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 32, 33, 34, 35};
+	static const unsigned numbers[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 32, 33, 34, 35, 36};
 
 	(void)state;
 	assert_int_equal(ARRAY_SIZE(numbers), ARRAY_SIZE(rows));
