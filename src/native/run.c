@@ -70,6 +70,7 @@ struct sandbox {
 	struct supervision watch;
 	struct userns_holder holder; /* reaped when there is time for it */
 	struct netns_maker network;
+	struct launch launch;
 };
 
 int landlock_abi(void)
@@ -193,12 +194,13 @@ static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
 
 static int start_init(struct sandbox *b, int control, struct err *e)
 {
-	struct launch l = {.control = control,
-			   .keep = b->slot.lock,
-			   .cgroup = b->cgroup.dir,
-			   .rootless = b->places->rootless};
+	struct launch *l = &b->launch;
 
-	return launch(&l, &b->pid, &b->pidfd, e) < 0 ? err_stage(e, "namespaces") : 0;
+	l->control = control;
+	l->keep = b->slot.lock;
+	l->cgroup = b->cgroup.dir;
+	l->rootless = b->places->rootless;
+	return launch_begin(l, &b->pid, &b->pidfd, e) < 0 ? err_stage(e, "namespaces") : 0;
 }
 
 /* What init says next while the sandbox is made: this frame, or why it could not be. */
@@ -297,15 +299,16 @@ static int begin_network(struct sandbox *b, struct err *e)
 	return err_stage(e, "net");
 }
 
-static int send_network(struct sandbox *b, struct err *e)
+/* Both started beside this process: wait for the one, then for the other. */
+static int await(struct sandbox *b, int *ret_netns, struct err *e)
 {
-	_cleanup_close_ int netns = -1;
-	int r = b->places->rootless ? 0 : netns_finish(&b->network, &netns);
+	int r = b->places->rootless ? 0 : netns_finish(&b->network, ret_netns);
 
-	if (r == 0)
-		return netns < 0 ? 0 : send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
-	err_set(e, -r, "make a network namespace");
-	return err_stage(e, "net");
+	if (r < 0) {
+		err_set(e, -r, "make a network namespace");
+		return err_stage(e, "net");
+	}
+	return launch_finish(&b->launch, e) < 0 ? err_stage(e, "namespaces") : 0;
 }
 
 /* What a run that failed half-way has begun. */
@@ -384,14 +387,14 @@ static int take_slot(struct sandbox *b, const struct id_range *range, struct err
 	}
 }
 
-/* Init with its plan and its ids. Where it can be, both are sent before it starts: it then works while
- * this process waits for a processor (0.2 to 0.5 ms on two, when the maker of the network namespace has
- * the other). Rootless the ids are given to a running process; a plan with volumes can be more than the
- * socket takes without a reader. */
+/* Init with all it needs. Where it can be, plan and ids are sent before it starts, and it works while this
+ * process waits for the maker of the network namespace; with one of two processors taken by that, init
+ * waited up to 0.5 ms for a supervisor that waited for a processor. Rootless the ids are given to a
+ * running process; a plan with volumes can be more than the socket takes without a reader. */
 static int introduce(struct sandbox *b, struct err *e)
 {
 	bool ahead = !b->places->rootless && b->plan->volume_count == 0;
-	_cleanup_close_ int control = -1;
+	_cleanup_close_ int control = -1, netns = -1;
 
 	if (make_control(b, &control, e) < 0)
 		return err_stage(e, "namespaces");
@@ -400,7 +403,13 @@ static int introduce(struct sandbox *b, struct err *e)
 	if (start_init(b, control, e) < 0)
 		return -1;
 	fd_close(&control); /* or its end would not be seen */
-	return ahead || (send_plan(b, e) == 0 && give_ids(b, e) == 0) ? 0 : -1;
+	if (await(b, &netns, e) < 0)
+		return -1;
+	if (!ahead && (send_plan(b, e) < 0 || give_ids(b, e) < 0))
+		return -1;
+	if (send_cgroups(b, e) < 0)
+		return -1;
+	return netns < 0 ? 0 : send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
 }
 
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
@@ -420,9 +429,7 @@ static int create(struct sandbox *b, struct err *e)
 		return -1;
 	if (make_plan(b, e) < 0)
 		return err_stage(e, "plan");
-	if (introduce(b, e) < 0 || send_network(b, e) < 0 || send_cgroups(b, e) < 0)
-		return -1;
-	return 0;
+	return introduce(b, e);
 }
 
 static int expect_places(struct sandbox *b, struct err *e)
@@ -596,6 +603,8 @@ static void destroy(struct sandbox *b)
 {
 	struct err e = {0};
 
+	(void)launch_finish(&b->launch, &e);
+	e = (struct err){0};
 	userns_holder_reap(&b->holder);
 	forget_network(b);
 	for (int i = 0; i < 3; i++)

@@ -28,11 +28,12 @@ static const struct step {
 	{"rootfs", isolate_rootfs, NULL},
 	{"dev", isolate_dev, NULL},       /* real root: device nodes of our own */
 	{"proc", isolate_proc, NULL},     /* rootless: needs the host's still in place */
-	{"net", isolate_network_join, NULL}, /* as real root: the sandbox owns none of its namespaces */
-	{"cgroup", isolate_cgroup, NULL},    /* before anything the code can fill */
+	{"cgroup", isolate_cgroup, NULL}, /* before anything the code can fill */
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
+	{"net", isolate_network_join,
+	 NULL},                         /* as real root: the sandbox owns none of its namespaces */
 	{"time", isolate_time, "time"}, /* only a process alone in its memory may enter */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
 	{"limits", isolate_rlimits, "rlimits"},
