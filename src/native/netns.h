@@ -19,4 +19,7 @@ int netns_begin(struct netns_maker *m);
 /* Wait until it is made. 0 and its descriptor, the caller's; or -errno. -ECHILD: none was begun. */
 int netns_finish(struct netns_maker *m, int *ret_fd);
 
+/* Both. */
+int netns_make(int *ret_fd);
+
 #endif

@@ -4,22 +4,16 @@
 #ifndef NATIVE_RAW_H
 #define NATIVE_RAW_H
 
-static inline long raw_call5(long number, long a, long b, long c, long d, long f)
+static inline long raw_call(long number, long a, long b, long c, long d)
 {
 	long result;
 	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = f;
 
 	__asm__ volatile("syscall"
 			 : "=a"(result)
-			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
 			 : "rcx", "r11", "memory");
 	return result;
-}
-
-static inline long raw_call(long number, long a, long b, long c, long d)
-{
-	return raw_call5(number, a, b, c, d, 0);
 }
 
 #endif

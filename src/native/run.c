@@ -69,8 +69,6 @@ struct sandbox {
 	struct evidence evidence;
 	struct supervision watch;
 	struct userns_holder holder; /* reaped when there is time for it */
-	struct netns_maker network;
-	struct launch launch;
 };
 
 int landlock_abi(void)
@@ -192,15 +190,16 @@ static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int start_init(struct sandbox *b, int control, struct err *e)
+static int start_init(struct sandbox *b, struct err *e)
 {
-	struct launch *l = &b->launch;
+	_cleanup_close_ int control = -1;
+	struct launch l = {
+		.keep = b->slot.lock, .cgroup = b->cgroup.dir, .rootless = b->places->rootless};
 
-	l->control = control;
-	l->keep = b->slot.lock;
-	l->cgroup = b->cgroup.dir;
-	l->rootless = b->places->rootless;
-	return launch_begin(l, &b->pid, &b->pidfd, e) < 0 ? err_stage(e, "namespaces") : 0;
+	if (make_control(b, &control, e) < 0)
+		return -1;
+	l.control = control;
+	return launch(&l, &b->pid, &b->pidfd, e);
 }
 
 /* What init says next while the sandbox is made: this frame, or why it could not be. */
@@ -288,35 +287,21 @@ static int give_ids(struct sandbox *b, struct err *e)
 	return r < 0 && !e->stage[0] ? err_stage(e, "userns") : r;
 }
 
-/* Rootless the namespace has to belong to the sandbox's user namespace: init makes it. */
-static int begin_network(struct sandbox *b, struct err *e)
-{
-	int r = b->places->rootless ? 0 : netns_begin(&b->network);
-
-	if (r == 0)
-		return 0;
-	err_set(e, -r, "start the maker of the network namespace");
-	return err_stage(e, "net");
-}
-
-/* Both started beside this process: wait for the one, then for the other. */
-static int await(struct sandbox *b, int *ret_netns, struct err *e)
-{
-	int r = b->places->rootless ? 0 : netns_finish(&b->network, ret_netns);
-
-	if (r < 0) {
-		err_set(e, -r, "make a network namespace");
-		return err_stage(e, "net");
-	}
-	return launch_finish(&b->launch, e) < 0 ? err_stage(e, "namespaces") : 0;
-}
-
-/* What a run that failed half-way has begun. */
-static void forget_network(struct sandbox *b)
+/* Last, because it takes longest: init isolates itself meanwhile and needs it late. Made first, it had one
+ * of two processors for so long that init waited for us. Rootless the namespace has to belong to the
+ * sandbox's user namespace: init makes it. */
+static int send_network(struct sandbox *b, struct err *e)
 {
 	_cleanup_close_ int netns = -1;
+	int r;
 
-	(void)netns_finish(&b->network, &netns);
+	if (b->places->rootless)
+		return 0;
+	r = netns_make(&netns);
+	if (r == 0)
+		return send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
+	err_set(e, -r, "make a network namespace");
+	return err_stage(e, "net");
 }
 
 /* Init's own clock runs out a second after ours. */
@@ -387,38 +372,11 @@ static int take_slot(struct sandbox *b, const struct id_range *range, struct err
 	}
 }
 
-/* Init with all it needs. Where it can be, plan and ids are sent before it starts, and it works while this
- * process waits for the maker of the network namespace; with one of two processors taken by that, init
- * waited up to 0.5 ms for a supervisor that waited for a processor. Rootless the ids are given to a
- * running process; a plan with volumes can be more than the socket takes without a reader. */
-static int introduce(struct sandbox *b, struct err *e)
-{
-	bool ahead = !b->places->rootless && b->plan->volume_count == 0;
-	_cleanup_close_ int control = -1, netns = -1;
-
-	if (make_control(b, &control, e) < 0)
-		return err_stage(e, "namespaces");
-	if (ahead && (send_plan(b, e) < 0 || give_ids(b, e) < 0))
-		return -1;
-	if (start_init(b, control, e) < 0)
-		return -1;
-	fd_close(&control); /* or its end would not be seen */
-	if (await(b, &netns, e) < 0)
-		return -1;
-	if (!ahead && (send_plan(b, e) < 0 || give_ids(b, e) < 0))
-		return -1;
-	if (send_cgroups(b, e) < 0)
-		return -1;
-	return netns < 0 ? 0 : send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
-}
-
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
 	struct id_range range;
 
-	if (begin_network(b, e) < 0)
-		return -1;
 	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
 	if (host_image_open(b->places, &b->image, e) < 0)
@@ -429,7 +387,12 @@ static int create(struct sandbox *b, struct err *e)
 		return -1;
 	if (make_plan(b, e) < 0)
 		return err_stage(e, "plan");
-	return introduce(b, e);
+	if (start_init(b, e) < 0)
+		return err_stage(e, "namespaces");
+	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0 ||
+	    send_network(b, e) < 0)
+		return -1;
+	return 0;
 }
 
 static int expect_places(struct sandbox *b, struct err *e)
@@ -603,10 +566,7 @@ static void destroy(struct sandbox *b)
 {
 	struct err e = {0};
 
-	(void)launch_finish(&b->launch, &e);
-	e = (struct err){0};
 	userns_holder_reap(&b->holder);
-	forget_network(b);
 	for (int i = 0; i < 3; i++)
 		fd_close(&b->pipes[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(b->volumes); i++)
