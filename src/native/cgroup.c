@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -26,10 +25,8 @@ static const struct {
 	const char *path;
 	const char *what;
 } v1_trees[CONTROLLER_COUNT] = {
-	[MEMORY] = {MOUNT "/memory", "memory"},
-	[CPU] = {MOUNT "/cpu", "cpu"},
-	[CPUACCT] = {MOUNT "/cpuacct", "cpuacct"},
-	[PIDS] = {MOUNT "/pids", "pids"},
+	[MEMORY] = {MOUNT "/memory", "memory"},    [CPU] = {MOUNT "/cpu", "cpu"},
+	[CPUACCT] = {MOUNT "/cpuacct", "cpuacct"}, [PIDS] = {MOUNT "/pids", "pids"},
 };
 
 static bool is_cgroup2(const char *path)
@@ -188,22 +185,8 @@ static bool is_empty(int dir)
 	return fd_read_file(dir, "cgroup.procs", text, sizeof text) == 0;
 }
 
-/* SIGKILL to a process of the cgroup of this name, and to no other: its number may have been given to
- * another process since it was listed. Whoever the descriptor is of is looked at after it was opened. */
-static void kill_member(pid_t pid, const char *name)
-{
-	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	char path[64], text[4096], wanted[64];
-
-	snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
-	snprintf(wanted, sizeof wanted, "/cloche/%.30s\n", name);
-	if (pidfd >= 0 && fd_read_file(AT_FDCWD, path, text, sizeof text) > 0 &&
-	    strstr(text, wanted))
-		(void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-}
-
 /* One SIGKILL to every process listed; true if there was none. */
-static bool kill_listed(int dir, const char *name)
+static bool kill_listed(int dir)
 {
 	_cleanup_close_ int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
@@ -216,7 +199,7 @@ static bool kill_listed(int dir, const char *name)
 	while (fscanf(f, "%d", &pid) == 1) {
 		none = false;
 		if (pid > 0)
-			kill_member(pid, name);
+			kill(pid, SIGKILL);
 	}
 	fclose(f);
 	return none;
@@ -226,27 +209,25 @@ static bool kill_listed(int dir, const char *name)
  * fails: its maker has been killed). A bomb of 512 under half a CPU is gone as soon as by cgroup.kill,
  * and a v2 directory beside the v1 ones, or a freezer, would cost every run 0.14 ms. Whatever this should
  * miss dies with init, more slowly. */
-static void kill_v1(const int v1[CONTROLLER_COUNT], const char *name)
+static void kill_v1(const int v1[CONTROLLER_COUNT])
 {
 	int by = v1[PIDS] >= 0 ? v1[PIDS] : v1[MEMORY] >= 0 ? v1[MEMORY] : v1[CPU];
 	int rounds = v1[PIDS] >= 0 && fd_write_file(v1[PIDS], "pids.max", "0") == 0 ? 2 : 100;
 
 	for (int i = 0; by >= 0 && i < rounds; i++)
-		if (kill_listed(by, name))
+		if (kill_listed(by))
 			return;
 }
 
 void cgroup_kill(struct cgroup *c)
 {
-	if (c->dir >= 0) {
-		if (c->has[CPU])
-			fd_write_file(c->dir, "cpu.max", "max");
-		fd_write_file(c->dir, "cgroup.kill", "1");
-		return;
-	}
 	if (c->v1[CPU] >= 0)
 		fd_write_file(c->v1[CPU], "cpu.cfs_quota_us", "-1");
-	kill_v1(c->v1, c->name);
+	else if (c->dir >= 0 && c->has[CPU])
+		fd_write_file(c->dir, "cpu.max", "max");
+	if (c->dir >= 0 && fd_write_file(c->dir, "cgroup.kill", "1") == 0)
+		return;
+	kill_v1(c->v1);
 }
 
 /* A process dies within milliseconds, or hangs in the kernel. */
@@ -267,7 +248,7 @@ static int clear(const char *path)
 			return -errno;
 		if (fd_write_file(dir, "cgroup.kill", "1") < 0) {
 			(void)fd_write_file(dir, "pids.max", "0"); /* v1, where there is one */
-			(void)kill_listed(dir, strrchr(path, '/') + 1);
+			(void)kill_listed(dir);
 		}
 		while (!is_empty(dir) && now_us() < deadline)
 			poll(NULL, 0, 1);
@@ -462,8 +443,10 @@ static int limit_v2(struct cgroup *c, const struct spec *s, struct err *e)
 int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e)
 {
-	struct cgroup c = {
-		.host = host, .dir = -1, .v1 = {-1, -1, -1, -1}, .memory_limit = s->memory_bytes};
+	struct cgroup c = {.host = host,
+			   .dir = -1,
+			   .v1 = {-1, -1, -1, -1},
+			   .memory_limit = s->memory_bytes};
 	bool rootless = geteuid() != 0;
 
 	snprintf(c.name, sizeof c.name, "%u-%08x", slot->number, slot->realm);
@@ -666,7 +649,7 @@ static void sweep_slot(const struct cgroup_host *host, const char *name)
 
 		snprintf(path, sizeof path, "%s/%.30s", host->v1[PIDS], name);
 		v1[PIDS] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		kill_v1(v1, name);
+		kill_v1(v1);
 		fd_close(&v1[PIDS]);
 	}
 	for (int i = CONTROLLER_COUNT - 1; i >= 0; i--) {

@@ -23,28 +23,26 @@
 #include "native/clone3.h"
 #include "native/raw.h"
 
-in_clone_child static long make_here(void)
+/* Ends with 0 or the number of the error; the namespace's descriptor is in m->fd. */
+in_clone_child static int make(void *argument)
 {
 	static const struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+	struct netns_maker *m = argument;
 	long fd, r = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0);
 
 	if (r < 0)
-		return r;
+		return (int)-r;
 	fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0);
 	if (fd < 0)
-		return fd;
+		return (int)-fd;
 	r = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&loopback, 0);
 	raw_call(SYS_close, fd, 0, 0, 0);
 	if (r < 0)
-		return r;
-	return raw_call(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
-}
-
-in_clone_child static int make(void *argument)
-{
-	struct netns_maker *m = argument;
-
-	m->result = (int)make_here();
+		return (int)-r;
+	fd = raw_call(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return (int)-fd;
+	m->fd = (int)fd;
 	return 0;
 }
 
@@ -59,7 +57,7 @@ int netns_begin(struct netns_maker *m)
 	pid_t pid;
 
 	m->pid = 0;
-	m->result = -EIO; /* should it be killed */
+	m->fd = -1;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -73,17 +71,18 @@ int netns_begin(struct netns_maker *m)
 
 int netns_finish(struct netns_maker *m, int *ret_fd)
 {
+	int status;
 	pid_t pid = m->pid;
 
 	m->pid = 0;
 	if (pid == 0)
 		return -ECHILD;
-	/* ECHILD: a thread of the caller's has waited for it. It has ended all the same. */
-	while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
-		;
-	if (m->result < 0)
-		return m->result;
-	*ret_fd = m->result;
+	while (waitpid(pid, &status, __WALL) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+	*ret_fd = m->fd;
 	return 0;
 }
 

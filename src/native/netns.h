@@ -7,8 +7,8 @@
 
 /* The maker shares our memory and descriptors: this must stay where it is until netns_finish(). */
 struct netns_maker {
-	pid_t pid;  /* 0: none */
-	int result; /* its descriptor, or -errno */
+	pid_t pid; /* 0: none */
+	int fd;
 	char stack[4096] __attribute__((aligned(16)));
 };
 
