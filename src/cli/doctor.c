@@ -92,12 +92,16 @@ static void look_ids(struct patient *p, struct finding *f)
 static void look_cgroup(struct patient *p, struct finding *f)
 {
 	static const char *const names[] = {"none", "v1", "v2"};
+	char what[200];
 
+	snprintf(what, sizeof what, "%s%s", names[p->host.version],
+		 p->host.version == CGROUP_V1 && p->host.unified[0] ? " with a v2 tree for the kill"
+								    : "");
 	say(f,
 	    p->host.version == CGROUP_NONE ? MISSING
 	    : p->host.why_not[0]           ? PARTLY
 					   : HAVE,
-	    names[p->host.version], p->host.why_not);
+	    what, p->host.why_not);
 }
 
 static void look_swap(struct patient *p, struct finding *f)

@@ -27,6 +27,7 @@ static const struct {
 } v1_trees[CONTROLLER_COUNT] = {
 	[MEMORY] = {MOUNT "/memory", "memory"},    [CPU] = {MOUNT "/cpu", "cpu"},
 	[CPUACCT] = {MOUNT "/cpuacct", "cpuacct"}, [PIDS] = {MOUNT "/pids", "pids"},
+	[FREEZER] = {MOUNT "/freezer", "freezer"},
 };
 
 static bool is_cgroup2(const char *path)
@@ -163,7 +164,11 @@ void cgroup_host_find(const struct places *places, struct cgroup_host *h)
 		memcpy(h->unified, MOUNT "/cloche", sizeof MOUNT "/cloche");
 		return;
 	}
+	if (is_cgroup2(MOUNT "/unified"))
+		memcpy(h->unified, MOUNT "/unified/cloche", sizeof MOUNT "/unified/cloche");
 	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		if (i == FREEZER && h->unified[0])
+			continue; /* the v2 tree kills better */
 		if (access(v1_trees[i].path, W_OK) == 0) {
 			h->version = CGROUP_V1;
 			snprintf(h->v1[i], sizeof h->v1[i], "%s/cloche", v1_trees[i].path);
@@ -205,18 +210,23 @@ static bool kill_listed(int dir)
 	return none;
 }
 
-/* On v1. With the process limit at 0 no fork can begin, and one under way ends in the second list (or
- * fails: its maker has been killed). A bomb of 512 under half a CPU is gone as soon as by cgroup.kill,
- * and a v2 directory beside the v1 ones, or a freezer, would cost every run 0.14 ms. Whatever this should
- * miss dies with init, more slowly. */
+/* Without a v2 tree: freeze, so that nothing can fork away, kill, thaw. A frozen task dies only when
+ * thawed. */
 static void kill_v1(const int v1[CONTROLLER_COUNT])
 {
-	int by = v1[PIDS] >= 0 ? v1[PIDS] : v1[MEMORY] >= 0 ? v1[MEMORY] : v1[CPU];
-	int rounds = v1[PIDS] >= 0 && fd_write_file(v1[PIDS], "pids.max", "0") == 0 ? 2 : 100;
+	int by = v1[FREEZER] >= 0 ? v1[FREEZER] : v1[PIDS] >= 0 ? v1[PIDS] : v1[MEMORY];
 
-	for (int i = 0; by >= 0 && i < rounds; i++)
-		if (kill_listed(by))
+	for (int i = 0; by >= 0 && i < 100; i++) {
+		bool none;
+
+		if (v1[FREEZER] >= 0)
+			fd_write_file(v1[FREEZER], "freezer.state", "FROZEN");
+		none = kill_listed(by);
+		if (v1[FREEZER] >= 0)
+			fd_write_file(v1[FREEZER], "freezer.state", "THAWED");
+		if (none)
 			return;
+	}
 }
 
 void cgroup_kill(struct cgroup *c)
@@ -246,10 +256,8 @@ static int clear(const char *path)
 			return 0;
 		if (errno != EBUSY || now_us() > deadline)
 			return -errno;
-		if (fd_write_file(dir, "cgroup.kill", "1") < 0) {
-			(void)fd_write_file(dir, "pids.max", "0"); /* v1, where there is one */
+		if (fd_write_file(dir, "cgroup.kill", "1") < 0)
 			(void)kill_listed(dir);
-		}
 		while (!is_empty(dir) && now_us() < deadline)
 			poll(NULL, 0, 1);
 		poll(NULL, 0, 1);
@@ -445,7 +453,7 @@ int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const
 {
 	struct cgroup c = {.host = host,
 			   .dir = -1,
-			   .v1 = {-1, -1, -1, -1},
+			   .v1 = {-1, -1, -1, -1, -1},
 			   .memory_limit = s->memory_bytes};
 	bool rootless = geteuid() != 0;
 
@@ -510,7 +518,7 @@ int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_
 		return 0;
 	for (int i = 0; i < CONTROLLER_COUNT; i++) {
 		if (!c->host->v1[i][0]) {
-			if (i == CPUACCT || s->best_effort)
+			if ((i == FREEZER && c->dir >= 0) || i == CPUACCT || s->best_effort)
 				continue;
 			return err_set(e, 0, "limits cannot be enforced: %s", c->host->why_not);
 		}
@@ -644,13 +652,9 @@ static void sweep_slot(const struct cgroup_host *host, const char *name)
 {
 	char path[640];
 
-	if (host->v1[PIDS][0]) {
-		int v1[CONTROLLER_COUNT] = {-1, -1, -1, -1};
-
-		snprintf(path, sizeof path, "%s/%.30s", host->v1[PIDS], name);
-		v1[PIDS] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		kill_v1(v1);
-		fd_close(&v1[PIDS]);
+	if (host->unified[0]) {
+		snprintf(path, sizeof path, "%s/%.30s/cgroup.kill", host->unified, name);
+		fd_write_file(AT_FDCWD, path, "1");
 	}
 	for (int i = CONTROLLER_COUNT - 1; i >= 0; i--) {
 		if (!host->v1[i][0])
@@ -665,19 +669,9 @@ static void sweep_slot(const struct cgroup_host *host, const char *name)
 }
 
 /* One tree tells of all: a run's directory in it is made first and removed last. */
-static const char *telling_tree(const struct cgroup_host *host)
-{
-	if (host->unified[0])
-		return host->unified;
-	for (int i = 0; i < CONTROLLER_COUNT; i++)
-		if (host->v1[i][0])
-			return host->v1[i];
-	return "";
-}
-
 void cgroup_sweep(const struct cgroup_host *host, const struct places *places)
 {
-	const char *parent = telling_tree(host);
+	const char *parent = host->unified[0] ? host->unified : host->v1[MEMORY];
 	struct dirent *entry;
 	struct err ignored;
 	char realm[16];

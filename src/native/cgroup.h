@@ -3,7 +3,8 @@
  * cgroup.h - limits, counters and the kill, on cgroup v2, v1 and hybrid hosts.
  *
  * The supervisor owns the cgroup: made before the sandbox, judged by its counters, removed after it. On
- * v1, and on hybrid hosts, each controller is a tree of its own.
+ * v1 each controller is a tree of its own, and the controller-less v2 tree of a hybrid host, where
+ * there is one, carries the kill (cgroup.kill works without controllers and is atomic).
  */
 #ifndef NATIVE_CGROUP_H
 #define NATIVE_CGROUP_H
@@ -19,13 +20,12 @@
 #define CGROUP_SCOPE_MARK "CLOCHE_IN_SCOPE"
 
 enum cgroup_version { CGROUP_NONE, CGROUP_V1, CGROUP_V2 };
-/* In the order in which a run makes its v1 directories; the last one removed is the first one made. */
-enum controller { PIDS, MEMORY, CPU, CPUACCT, CONTROLLER_COUNT };
+enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER, CONTROLLER_COUNT };
 
 /* What this host and user have. Paths end below the mount, without a slash. */
 struct cgroup_host {
 	enum cgroup_version version;
-	char unified[512];             /* v2: parent of our cgroups, else "" */
+	char unified[512];             /* parent of our v2 cgroups; "" if no v2 tree is usable */
 	char v1[CONTROLLER_COUNT][64]; /* parents on v1; "" where the controller is missing */
 	bool may_be_delegated;         /* rootless on v2: better to ask systemd for a scope first */
 	char why_not[320];             /* when something is missing: cause and remedy */
@@ -34,7 +34,7 @@ struct cgroup_host {
 struct cgroup {
 	const struct cgroup_host *host;
 	char name[32];              /* SLOT-REALM */
-	int dir;                    /* v2: our directory, else -1 */
+	int dir;                    /* our v2 directory, -1: none */
 	int v1[CONTROLLER_COUNT];   /* our v1 directories, -1: none */
 	bool has[CONTROLLER_COUNT]; /* limits that are in force */
 	bool has_swap;
@@ -51,7 +51,7 @@ struct cgroup_counters {
 /* Look at the host, quickly. Never fails: what is missing is said in why_not. */
 void cgroup_host_find(const struct places *places, struct cgroup_host *ret);
 
-/* v2: make the directory of this name, with its limits. What a killed run left there is
+/* Make the v2 directory of this name (limits too, on a v2 host). What a killed run left there is
  * killed and removed first. 0; on a host without: 0 and dir -1. */
 int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e) must_check;

@@ -24,7 +24,7 @@ enum { MOST = 5000 };
 
 #define TREES "/sys/fs/cgroup"
 
-static const char *const trees[] = {"memory", "cpu", "cpuacct", "pids", "unified"};
+static const char *const trees[] = {"memory", "cpu", "cpuacct", "pids", "freezer", "unified"};
 static char scratch[256], name[64];
 static struct places places;
 static bool private_trees;

@@ -11,7 +11,7 @@ static struct cgroup_host v1 = {.version = CGROUP_V1}, v2 = {.version = CGROUP_V
 static struct cgroup none(const struct cgroup_host *host)
 {
 	return (struct cgroup){
-		.host = host, .dir = -1, .v1 = {-1, -1, -1, -1}, .memory_limit = 1000};
+		.host = host, .dir = -1, .v1 = {-1, -1, -1, -1, -1}, .memory_limit = 1000};
 }
 
 static void test_nothing_to_read(void **state)
