@@ -53,7 +53,7 @@ static struct lookup *lookup_of(struct call *c)
 static json_t *stream_json(const struct command_record *r, int i)
 {
 	return json_pack("{sI so}", "bytes", (json_int_t)r->bytes[i], "kept",
-			 r->running ? json_null() : json_integer((json_int_t)r->ended.kept[i]));
+			 r->running && r->bytes[i] ? json_null() : json_integer((json_int_t)r->ended.kept[i]));
 }
 
 static json_t *process_json(const struct call *c, const struct command_record *r)
