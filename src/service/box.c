@@ -506,6 +506,18 @@ static void made(struct box *b, const struct spawner_created *c)
 	tell(b, &b->made);
 }
 
+/* What is wrong with what was asked for (a volume that is not there, or not allowed) against what failed. */
+static bool is_of_the_request(int errnum)
+{
+	static const int wrong[] = {0,	    EPERM,   EACCES, ENOENT, ENOTDIR,
+				    ELOOP, EXDEV, EINVAL, ENAMETOOLONG};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		if (wrong[i] == errnum)
+			return true;
+	return false;
+}
+
 static void not_made(struct box *b, const struct spawner_refused *r)
 {
 	enum reason reason = r->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
@@ -516,7 +528,9 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
-	if (r->code == CODE_NONE && r->errnum != 0 && r->errnum != EPERM)
+	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
+		b->failed_code = CODE_NONE;
+	if (r->code == CODE_NONE && !is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
 	b->refused = true;
 	finish(b, reason, r->text);

@@ -4,6 +4,7 @@
  * configuration as descriptors. It opens its state, finds what lives, and serves until SIGTERM.
  */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -224,6 +225,7 @@ static void on_housekeeping(uv_timer_t *t)
 	if (more < 0)
 		store_failed(v, &e);
 	artifacts_retain(v);
+	malloc_trim(0); /* what large bodies have left behind */
 	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
 }
 
