@@ -138,6 +138,9 @@ class Load:
             if made is None:
                 time.sleep(0.05)  # what happens to be down is started again
                 continue
+            if made.json["state"] == "ended":  # it was still being made when cloched died
+                key = uuid.uuid4().hex
+                continue
             box = services.Box(self.client, made.json)
             content = os.urandom(3000)
             while not self.over.is_set():
