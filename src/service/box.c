@@ -841,7 +841,9 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 
 void box_reconcile(struct box *b, const struct spawner_live *live)
 {
-	struct spawner_refused gone = {.stage = "spawner", .text = "the spawner was restarted meanwhile"};
+	struct spawner_refused gone = {.code = CODE_SANDBOX_CREATE_FAILED,
+				       .stage = "spawner",
+				       .text = "the spawner was restarted meanwhile"};
 
 	if (b->stored.state == STATE_CREATING) {
 		if (!b->unsure)

@@ -821,7 +821,7 @@ static int find_reason(const char *name)
 /* Why it was being killed when we were. */
 static void take_stored_verdict(struct run *r, const char *text)
 {
-	_cleanup_json_ json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+	_cleanup_json_ json_t *j = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
 	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
 
 	r->evidence.has_verdict = reason == REASON_TIMEOUT || reason == REASON_CPU_TIME ||
@@ -869,7 +869,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 /* The result that was written down before the end was brought about. */
 static bool take_stored_result(struct stored_run *stored)
 {
-	_cleanup_json_ json_t *j = stored->result ? json_loads(stored->result, 0, NULL) : NULL;
+	_cleanup_json_ json_t *j = stored->result ? json_loads(stored->result, JSON_ALLOW_NUL, NULL) : NULL;
 	const char *code = json_string_value(json_object_get(j, "error_code"));
 	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
 	json_t *exit_code = json_object_get(j, "exit_code");
