@@ -537,18 +537,34 @@ static int start_payload(const struct run *r, struct start_record *s, char **ret
 	return 0;
 }
 
+static void on_could_not(uv_timer_t *t)
+{
+	conclude(t->data);
+}
+
+/* Told by the loop, not from inside run_new(): its caller does not know the run yet. */
 static void could_not(struct run *r, const char *stage, const struct err *e)
 {
-	if (r->box->killing || r->box->stored.state == STATE_ENDED) {
-		sandbox_is_going(r);
-		return;
-	}
 	r->evidence.create_failed = true;
 	r->evidence.failed_as = REASON_CREATE_FAILED;
 	snprintf(r->result.stage, sizeof r->result.stage, "%s", stage);
 	r->result.errnum = e->errnum;
 	snprintf(r->result.message, sizeof r->result.message, "%s", e->text);
-	conclude(r);
+	uv_timer_start(&r->clock, on_could_not, 0, 0);
+}
+
+/* Only a full queue says nothing about its init; anything else is that of a dead one. */
+static void cannot_talk(struct run *r, const char *stage, struct err *e)
+{
+	bool full = e->errnum == EAGAIN || e->errnum == EMFILE || e->errnum == ENFILE ||
+		    e->errnum == ENOMEM;
+
+	if (!full || r->box->killing) {
+		sandbox_is_going(r);
+		return;
+	}
+	err_set(e, e->errnum, "too much at a time");
+	could_not(r, stage, e);
 }
 
 int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
@@ -580,9 +596,13 @@ static void start_command(struct run *r)
 
 	r->oom_known = box_oom_count(r->box, &r->oom_before);
 	r->cpu_known = box_cpu_us(r->box, &r->cpu_before);
-	if (run_start_record(r, &s, &strings, &size, &e) < 0 ||
-	    !(r->talk = box_talk(r->box, &command_ops, r, &e))) {
+	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);
+		return;
+	}
+	r->talk = box_talk(r->box, &command_ops, r, &e);
+	if (!r->talk) {
+		cannot_talk(r, "start", &e);
 		return;
 	}
 	talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
@@ -659,7 +679,7 @@ static void next_file(struct run *r)
 	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
 	r->talk = box_talk(r->box, &file_ops, r, &e);
 	if (!r->talk) {
-		could_not(r, "files", &e);
+		cannot_talk(r, "files", &e);
 		return;
 	}
 	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
