@@ -68,6 +68,7 @@ static void clock_closed(uv_handle_t *h)
 	result_done(&r->result);
 	free(r->input);
 	json_decref(r->files);
+	json_decref(r->json);
 	free(r->owner);
 	free(r->session);
 	free(r->kind);
@@ -134,10 +135,11 @@ static void count(struct run *r)
 static void remember_end(struct run *r)
 {
 	struct service *v = r->service;
-	_cleanup_json_ json_t *j = run_result_json(r);
+	json_t *j = r->json ? r->json : run_result_json(r);
 	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	enum reason reason = r->result.reason;
 
+	r->json = j; /* whoever asked gets the same */
 	put(r, true, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
 	audit(v, r->owner, r->session, "run.end", r->result.id,
 	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
@@ -595,7 +597,7 @@ static void start_command(struct run *r)
 	size_t size;
 
 	r->oom_known = box_oom_count(r->box, &r->oom_before);
-	r->cpu_known = box_cpu_us(r->box, &r->cpu_before);
+	r->cpu_known = r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(r->box, &r->cpu_before);
 	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);
 		return;
@@ -708,8 +710,12 @@ static void begin(struct run *r)
 static void on_made(struct waiter *w, struct box *b)
 {
 	struct run *r = (struct run *)((char *)w - offsetof(struct run, made));
+	struct err e = {0};
 
-	if (b->stored.state == STATE_RUNNING || b->stored.state == STATE_PAUSED)
+	/* That it is made has to be known: after our death one that is being made is taken away. */
+	if (b->stored.state != STATE_ENDED && service_record(r->service, &e) < 0)
+		could_not(r, "start", &e);
+	else if (b->stored.state == STATE_RUNNING || b->stored.state == STATE_PAUSED)
 		begin(r);
 	/* else it could not be made: on_gone is told next */
 }
@@ -814,10 +820,12 @@ void run_resume_output(struct run *r)
 
 json_t *run_result_json(const struct run *r)
 {
-	json_t *j = result_to_json(&r->result), *row;
+	json_t *j = r->json ? NULL : result_to_json(&r->result), *row;
 	char href[SPEC_PATH_SIZE + 128];
 	size_t i;
 
+	if (r->json)
+		return json_incref(r->json);
 	json_array_foreach(json_object_get(j, "artifacts"), i, row) {
 		if (!json_is_null(json_object_get(row, "skipped")))
 			continue;

@@ -56,6 +56,7 @@ struct run {
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
+	json_t *json; /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;
