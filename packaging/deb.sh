@@ -18,6 +18,9 @@ triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 SOURCE_DATE_EPOCH=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' $debian/changelog)" +%s)
 export SOURCE_DATE_EPOCH
 
+mkdir -p "$build"
+exec 9>"$build/.deb.lock" # two at once (tests) take turns
+flock 9
 [ -f "$build/build.ninja" ] || meson setup --prefix=/usr --libdir="lib/$triplet" --libexecdir=libexec \
 	--sysconfdir=/etc "$build" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 rm -f "$build.log"
