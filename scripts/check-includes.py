@@ -26,7 +26,8 @@ ALLOWED = {
     "spawner": RUNTIMES,
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
-    "service": SERVICES,
+    "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
+    "service": SERVICES | {"http"},
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "service/http.h"
+#include "http/http.h"
 
 /* End the exchange with this object, which is stolen; NULL (no memory) is a 500. */
 void reply_json(struct exchange *x, int status, json_t *j);

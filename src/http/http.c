@@ -6,7 +6,7 @@
  * just closed. Without descriptors a spare one is given up to do the same, so that the listening socket
  * does not stay readable for ever; when even that is gone, accepting waits a moment.
  */
-#include "service/http.h"
+#include "http/http.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "service/connection.h"
+#include "http/connection.h"
 
 enum { ACCEPTS_PER_TURN = 64, ACCEPT_AGAIN_MS = 100 };
 

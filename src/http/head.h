@@ -5,8 +5,8 @@
  * llhttp sees a header only when it is complete and every line of it has passed our scan, so that the two
  * cannot differ on where a line or the header ends: it takes bare LF, obs-fold and more spaces than one.
  */
-#ifndef SERVICE_HEAD_H
-#define SERVICE_HEAD_H
+#ifndef HTTP_HEAD_H
+#define HTTP_HEAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 #include <llhttp.h>
 
 #include "base/cleanup.h"
-#include "service/http.h"
-#include "service/target.h"
+#include "http/http.h"
+#include "http/target.h"
 
 /* Why a request is answered by this layer: an HTTP status of ours, and a literal sentence. */
 struct refusal {

@@ -10,7 +10,7 @@
  * given. On TCP they look the same, and a client that has gone must not leave its run behind, so the
  * end of input before the answer counts as gone.
  */
-#include "service/connection.h"
+#include "http/connection.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "service/connection.h"
+#include "http/connection.h"
 
 bool bytes_add(struct bytes *b, const void *data, size_t size)
 {

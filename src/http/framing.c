@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "service/framing.h"
+#include "http/framing.h"
 
 #include <string.h>
 

@@ -16,8 +16,8 @@
  * Gone: on a unix socket a client that only half-closes still gets its answer. On TCP and TLS the end of
  * its input before the answer counts as gone: there a half-close and a close look the same.
  */
-#ifndef SERVICE_HTTP_H
-#define SERVICE_HTTP_H
+#ifndef HTTP_HTTP_H
+#define HTTP_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "service/deadlines.h"
+#include "http/deadlines.h"
 
 static void set_timer(struct deadlines *ds);
 

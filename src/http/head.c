@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "service/head.h"
+#include "http/head.h"
 
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "service/target.h"
+#include "http/target.h"
 
 #include <errno.h>
 #include <stdint.h>

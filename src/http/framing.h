@@ -5,8 +5,8 @@
  * Chunks are parsed by llhttp, which gets their lines only when they are complete and have passed our
  * own check: CRLF at the end, at most 256 bytes, few extensions in all. Trailers are refused.
  */
-#ifndef SERVICE_FRAMING_H
-#define SERVICE_FRAMING_H
+#ifndef HTTP_FRAMING_H
+#define HTTP_FRAMING_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,16 +11,16 @@
  * such a call leaves a note with connection_soon(). The server's read buffer belongs to the connection
  * that is being run and never outlasts that.
  */
-#ifndef SERVICE_CONNECTION_H
-#define SERVICE_CONNECTION_H
+#ifndef HTTP_CONNECTION_H
+#define HTTP_CONNECTION_H
 
 #include <openssl/ssl.h>
 #include <sys/uio.h>
 
-#include "service/deadlines.h"
-#include "service/framing.h"
-#include "service/head.h"
-#include "service/http.h"
+#include "http/deadlines.h"
+#include "http/framing.h"
+#include "http/head.h"
+#include "http/http.h"
 
 enum {
 	READ_SIZE = 64 * 1024,

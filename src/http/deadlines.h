@@ -6,8 +6,8 @@
  * arming is a few pointers, whatever the number. The timer is set to the earliest and is not moved when
  * that is disarmed: it then fires once for nothing.
  */
-#ifndef SERVICE_DEADLINES_H
-#define SERVICE_DEADLINES_H
+#ifndef HTTP_DEADLINES_H
+#define HTTP_DEADLINES_H
 
 #include <stdbool.h>
 #include <stdint.h>

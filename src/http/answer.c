@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "service/connection.h"
+#include "http/connection.h"
 
 static const char *phrase(int status)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "service/connection.h"
+#include "http/connection.h"
 
 struct exchange *exchange_new(struct connection *c, struct head *head)
 {

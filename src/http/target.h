@@ -6,8 +6,8 @@
  * character, "." and ".." components, an empty component that is not the last, and what is not UTF-8 are
  * refused. Query values may be any bytes but NUL (names of files need not be UTF-8); '+' is a space.
  */
-#ifndef SERVICE_TARGET_H
-#define SERVICE_TARGET_H
+#ifndef HTTP_TARGET_H
+#define HTTP_TARGET_H
 
 #include <stdbool.h>
 #include <stddef.h>
