@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
+
 void result_done(struct result *r)
 {
 	free(r->out.data);
@@ -93,30 +95,6 @@ ssize_t utf8_prefix(const char *data, size_t size, bool truncated)
 		i += (size_t)n;
 	}
 	return (ssize_t)i;
-}
-
-char *base64_encode(const void *data, size_t size, size_t *ret_size)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *p = data;
-	char *text = malloc((size + 2) / 3 * 4 + 1), *t = text;
-
-	if (!text)
-		return NULL;
-	for (size_t i = 0; i < size; i += 3) {
-		size_t left = size - i;
-		unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-			     (left > 2 ? p[i + 2] : 0u);
-
-		*t++ = digits[v >> 18];
-		*t++ = digits[v >> 12 & 63];
-		*t++ = left > 1 ? digits[v >> 6 & 63] : '=';
-		*t++ = left > 2 ? digits[v & 63] : '=';
-	}
-	*t = '\0';
-	*ret_size = (size_t)(t - text);
-	return text;
 }
 
 static json_t *stream_text(const struct captured *c, ssize_t prefix, bool raw)

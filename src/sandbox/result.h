@@ -81,7 +81,4 @@ json_t *result_to_json(const struct result *r) must_check;
  * cap's doing and is left out. */
 ssize_t utf8_prefix(const char *data, size_t size, bool truncated);
 
-/* RFC 4648 with padding, NUL-terminated; the caller frees. NULL when memory is short. */
-char *base64_encode(const void *data, size_t size, size_t *ret_size) must_check;
-
 #endif

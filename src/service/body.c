@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/units.h"
 #include "service/ask.h"
 #include "service/problem.h"
@@ -64,9 +65,10 @@ static int set_stdin_base64(struct body *b, json_t *v, struct err *e)
 	_cleanup_free_ char *data = NULL;
 	size_t size;
 
-	if (json_is_string(v))
-		data = base64_decode(json_string_value(v), json_string_length(v), &size);
-	return data ? take_text(b, data, size, e) : wrong(e, "must be base64 (RFC 4648, padded)");
+	if (!json_is_string(v) ||
+	    base64_decode(json_string_value(v), json_string_length(v), &data, &size) < 0)
+		return wrong(e, "must be base64 (RFC 4648, padded)");
+	return take_text(b, data, size, e);
 }
 
 static int check_file(json_t *row, struct err *e)
@@ -93,13 +95,10 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
 	if (content && !json_is_string(content))
 		return wrong(e, "content: must be a string");
-	if (coded) {
-		if (json_is_string(coded))
-			decoded = base64_decode(json_string_value(coded),
-						json_string_length(coded), &size);
-		if (!decoded)
-			return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
-	}
+	if (coded && (!json_is_string(coded) ||
+		      base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				    &size) < 0))
+		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
 	if (!mode)
 		return 0;
 	if (json_is_string(mode) && strspn(json_string_value(mode), "01234567") ==

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/report.h"
@@ -674,10 +675,17 @@ static void next_file(struct run *r)
 	_cleanup_free_ char *decoded = NULL;
 	char full[SPEC_PATH_SIZE * 2];
 	struct err e = {0};
-	size_t size;
+	size_t size = json_string_length(content);
 
 	if (!row) {
 		start_command(r);
+		return;
+	}
+	coded = json_object_get(row, "content_base64");
+	if (coded && base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				   &size) < 0) {
+		err_set(&e, ENOMEM, "files: %s", path); /* what it is was checked */
+		could_not(r, "files", &e);
 		return;
 	}
 	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
@@ -687,11 +695,6 @@ static void next_file(struct run *r)
 		return;
 	}
 	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
-	coded = json_object_get(row, "content_base64");
-	if (coded)
-		decoded = base64_decode(json_string_value(coded), json_string_length(coded), &size);
-	else
-		size = json_string_length(content);
 	send_bytes(r->talk, coded ? decoded : json_string_value(content), size);
 }
 
