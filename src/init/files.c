@@ -126,7 +126,7 @@ static int append(struct worker *w, char *path, const struct write_record *wr)
 	return fd < 0 ? fd : take_content(w, fd, path);
 }
 
-static int make_temporary(int dir, char name[40])
+static int make_temporary(int dir, char name[TEMPORARY_SIZE])
 {
 	for (int tries = 0; tries < 16; tries++) {
 		uint64_t number;
@@ -134,7 +134,7 @@ static int make_temporary(int dir, char name[40])
 
 		if (getrandom(&number, sizeof number, 0) != sizeof number)
 			return -EIO;
-		snprintf(name, 40, ".cloche-%016llx", (unsigned long long)number);
+		snprintf(name, TEMPORARY_SIZE, TEMPORARY "%016llx", (unsigned long long)number);
 		fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		if (fd >= 0 || errno != EEXIST)
 			return fd < 0 ? -errno : fd;
@@ -160,7 +160,7 @@ static int put_in_place(int dir, const char *temporary, const char *name, bool e
 /* A link of this name is replaced, never followed: content lands in the folder that was named. */
 static int replace(struct worker *w, char *path, const struct write_record *wr)
 {
-	char temporary[40];
+	char temporary[TEMPORARY_SIZE];
 	const char *name;
 	struct stat st;
 	int dir, fd, r;

@@ -99,8 +99,8 @@ static void drop_frame(struct conversation *c)
 	c->whole = false;
 }
 
-/* The slot is free again, unless a worker still has the connection. */
-static void let_go(struct kept *k, struct conversation *c)
+/* The slot is free again, unless a worker has the connection. */
+static void hang_up(struct kept *k, struct conversation *c)
 {
 	command_leave(k, c);
 	if (c->fd >= 0)
@@ -112,11 +112,6 @@ static void let_go(struct kept *k, struct conversation *c)
 	c->out_from = c->out_to = 0;
 	if (c->worker == 0)
 		k->open_count--;
-}
-
-static void hang_up(struct kept *k, struct conversation *c)
-{
-	let_go(k, c);
 }
 
 /* ----------------------------------------------------------------------------------------- reading */
@@ -189,7 +184,7 @@ static void give_to_worker(struct kept *k, struct conversation *c, const struct 
 		return;
 	}
 	c->worker = pid;
-	let_go(k, c);
+	hang_up(k, c);
 }
 
 /* The first frame. */

@@ -29,15 +29,24 @@ static const struct {
 	{IN_Q_OVERFLOW, WATCH_OVERFLOW},
 };
 
+static bool is_temporary(const char *name)
+{
+	size_t n = sizeof TEMPORARY - 1;
+
+	return strncmp(name, TEMPORARY, n) == 0 && strlen(name) == TEMPORARY_SIZE - 1 &&
+	       strspn(name + n, "0123456789abcdef") == 16;
+}
+
 /* False: the folder itself is gone, nothing more will come. */
 static bool send_event(struct worker *w, const struct inotify_event *e)
 {
 	char payload[sizeof(uint32_t) + NAME_MAX + 1];
 	const char *name = e->len > 0 ? e->name : ".";
-	size_t size = strnlen(name, NAME_MAX) + 1;
+	size_t size = strlen(name) + 1; /* the kernel ends it */
 
+	if (size > NAME_MAX + 1 || (e->len > 0 && is_temporary(name)))
+		return true;
 	memcpy(payload + sizeof(uint32_t), name, size);
-	payload[sizeof(uint32_t) + size - 1] = '\0';
 	for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
 		uint32_t number = events[i].event;
 
@@ -166,24 +175,30 @@ static struct pollfd wait_for(const struct direction *d)
 			       .events = full ? POLLOUT : POLLIN};
 }
 
+/* a is the client's connection. When all of it is gone, what it has said is still brought to b, if b takes
+ * it in time. */
 static void relay(int a, int b)
 {
 	static struct direction there, back;
+	bool gone = false;
 
 	there.from = back.to = a;
 	there.to = back.from = b;
 	while (!there.over || !back.over) {
-		/* a peer that is all gone takes the other direction with it */
-		struct pollfd p[] = {wait_for(&there), wait_for(&back), {.fd = a}};
+		struct pollfd p[] = {
+			wait_for(&there), wait_for(&back), {.fd = gone ? -1 : a, .events = 0}};
+		int n = poll(p, 3, gone ? DIAL_MS : -1);
 
-		if (poll(p, 3, -1) < 0 && errno != EINTR)
+		if (n == 0 || (n < 0 && errno != EINTR))
 			_exit(1);
+		if (n < 0)
+			continue;
 		if (p[0].revents)
 			move_bytes(&there);
 		if (p[1].revents)
 			move_bytes(&back);
-		if (p[2].revents & (POLLHUP | POLLERR) && there.over)
-			break;
+		if (p[2].revents)
+			gone = back.over = true;
 	}
 }
 

@@ -36,6 +36,10 @@ void worker_send_entry(struct worker *w, const struct stat *st, const char *name
 /* Give up: FAILED about this object. Returns errnum as -errno. */
 int worker_failed(struct worker *w, int errnum, const char *what);
 
+/* WRITE's new file until it is renamed: this and 16 hexadecimal digits. WATCH does not tell of it. */
+#define TEMPORARY      ".cloche-"
+#define TEMPORARY_SIZE (sizeof TEMPORARY + 16)
+
 int work_ps(struct worker *w); /* processes.c */
 int work_space(struct worker *w);
 int work_read(struct worker *w); /* files.c */

@@ -20,7 +20,9 @@
  * (FIONREAD), its streams are at their end, and what survivors write later is thrown away.
  *
  * A peer that closes the connection has hung up; one that only ends its direction still gets the rest.
- * What is wrong in itself (a frame that is none of a host's, another one than expected) is hung up on.
+ * What is wrong in itself (a frame that is none of a host's, another one than expected) is hung up on, and
+ * so is an opening frame that is not complete after ten seconds. 256 conversations are open at most;
+ * further connections wait in the listener's backlog.
  */
 #ifndef PROTOCOL_CONVERSATION_H
 #define PROTOCOL_CONVERSATION_H
@@ -154,7 +156,8 @@ struct entry_record {
 };
 
 /* WATCH answers DONE when it watches, then EVENTs. A name of "." means the folder itself, which when it is
- * gone is the last; a renamed one is RENAME with the old name, CREATE with the new. */
+ * gone is the last; a renamed one is RENAME with the old name, CREATE with the new. A file that WRITE has
+ * made or replaced is one CREATE. */
 enum watch_event {
 	WATCH_CREATE = 1,
 	WATCH_MODIFY,

@@ -14,7 +14,8 @@ static const struct {
 	{EEXIST, PROBLEM_CONFLICT},     {ENOTEMPTY, PROBLEM_CONFLICT},
 	{EBUSY, PROBLEM_CONFLICT},      {EACCES, PROBLEM_FORBIDDEN},
 	{EPERM, PROBLEM_FORBIDDEN},     {EROFS, PROBLEM_FORBIDDEN},
-	{ENOTDIR, PROBLEM_CONFLICT},    {EISDIR, PROBLEM_CONFLICT},
+	{ENOTDIR, PROBLEM_NOT_FOUND},    {EISDIR, PROBLEM_CONFLICT},
+	{ELOOP, PROBLEM_FORBIDDEN},      {EXDEV, PROBLEM_FORBIDDEN},
 	{ECONNREFUSED, PROBLEM_BAD_GATEWAY}, {ETIMEDOUT, PROBLEM_BAD_GATEWAY},
 	{EHOSTUNREACH, PROBLEM_BAD_GATEWAY}, {ENETUNREACH, PROBLEM_BAD_GATEWAY},
 	{EAGAIN, PROBLEM_UNAVAILABLE},  {ENOMEM, PROBLEM_UNAVAILABLE},
@@ -104,6 +105,35 @@ bool ask(struct call *c, const struct asking *how, enum frame_type type, const v
 	return true;
 }
 
+bool is_kernel_path(const char *path)
+{
+	static const char *const folders[] = {"proc", "sys", "dev"};
+	size_t n;
+
+	for (;;) {
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		if (n != 1 || *path != '.')
+			break;
+		path += n;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++)
+		if (strlen(folders[i]) == n && strncmp(folders[i], path, n) == 0)
+			return strncmp(path, "dev/shm", 7) != 0;
+	return false;
+}
+
+/* What leads upwards is nobody's honest path, and the same file has a name without it. */
+static bool climbs(const char *path)
+{
+	for (const char *p = path; *p; p += strcspn(p, "/")) {
+		p += strspn(p, "/");
+		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || !p[2]))
+			return true;
+	}
+	return false;
+}
+
 int check_path(const char *name, const char *path, size_t size, struct err *e)
 {
 	if (!path)
@@ -112,5 +142,12 @@ int check_path(const char *name, const char *path, size_t size, struct err *e)
 		return err_set(e, 0, "%s: must be an absolute path", name);
 	if (strlen(path) != size || size >= 4096)
 		return err_set(e, 0, "%s: must have at most 4095 bytes, and no NUL", name);
+	if (utf8_prefix(path, size, false) != (ssize_t)size)
+		return err_set(e, 0, "%s: is not UTF-8", name);
+	if (climbs(path))
+		return err_set(e, 0, "%s: must have no .. component", name);
+	if (is_kernel_path(path))
+		return problem_set(e, PROBLEM_FORBIDDEN, "%s: %.200s is the kernel's, not a file of the sandbox",
+				   name, path);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "service/ask.h"
 #include "service/problem.h"
 #include "service/reply.h"
 
@@ -86,6 +87,8 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "path: must be a path of at most 255 bytes");
 	snprintf(full, sizeof full, "%s%s", *json_string_value(path) == '/' ? "" : "/w/",
 		 json_string_value(path));
+	if (is_kernel_path(full))
+		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
 	if (strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
 	if (content && !json_is_string(content))

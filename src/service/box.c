@@ -78,6 +78,7 @@ static void box_free(struct box *b)
 	stored_sandbox_done(&b->stored);
 	spec_done(&b->spec);
 	json_decref(b->metadata);
+	json_decref(b->commands);
 	free(b);
 }
 
@@ -217,13 +218,13 @@ static char *spec_text(const struct box *b)
 {
 	const struct spec *s = &b->spec;
 	_cleanup_json_ json_t *j = json_pack(
-		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI} sO}", "image", s->image, "runtime",
+		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sO?} sO}", "image", s->image, "runtime",
 		s->runtime, "profile", s->profile, "limits", "memory", (json_int_t)s->memory_bytes,
 		"cpus", (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
 		b->disk_bytes ? json_integer((json_int_t)b->disk_bytes) : json_null(), "defaults",
 		"env", strings_json(&s->env), "workdir", s->workdir, "uid", (json_int_t)s->uid, "gid",
 		(json_int_t)s->gid, "max_output", (json_int_t)s->max_output_bytes, "life_us",
-		(json_int_t)b->life_us, "metadata", b->metadata);
+		(json_int_t)b->life_us, "commands", b->commands, "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");
@@ -243,6 +244,45 @@ static void keep_texts(struct box *b)
 		free(b->stored.usage);
 		b->stored.usage = usage ? json_dumps(usage, JSON_COMPACT) : NULL;
 	}
+}
+
+enum { COMMAND_SHOWN = 4096 };
+
+void box_remember_command(struct box *b, const char *id, const struct strings *command)
+{
+	json_t *list = json_array();
+	size_t left = COMMAND_SHOWN;
+
+	for (size_t i = 0; list && i < command->count; i++) {
+		size_t n = strlen(command->item[i]);
+		ssize_t whole = utf8_prefix(command->item[i], n < left ? n : left, true);
+
+		json_array_append_new(list, whole < 0 ? json_string("?")
+						      : json_stringn(command->item[i], (size_t)whole));
+		left -= n < left ? n : left;
+	}
+	if (!json_is_object(b->commands)) {
+		json_decref(b->commands);
+		b->commands = json_object();
+	}
+	json_object_set_new(b->commands, id, list);
+	keep_texts(b);
+	put(b);
+}
+
+void box_forget_command(struct box *b, const char *id)
+{
+	if (b->commands && json_object_del(b->commands, id) == 0) {
+		keep_texts(b);
+		put(b);
+	}
+}
+
+json_t *box_command(const struct box *b, const char *id)
+{
+	json_t *list = json_object_get(b->commands, id);
+
+	return list ? json_incref(list) : json_array();
 }
 
 /* ---- clocks ---- */
@@ -476,6 +516,8 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
+	if (r->code == CODE_NONE && r->errnum != 0 && r->errnum != EPERM)
+		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
 	b->refused = true;
 	finish(b, reason, r->text);
 }
@@ -535,10 +577,10 @@ static int fill_create(struct spawner_create *c, const struct box *b, const char
 	const struct spec *s = &b->spec;
 
 	memcpy(c->id, b->stored.id, sizeof c->id);
-	memcpy(c->image, s->image, sizeof c->image);
-	memcpy(c->runtime, s->runtime, sizeof c->runtime);
-	memcpy(c->profile, s->profile, sizeof c->profile);
-	memcpy(c->hostname, s->hostname, sizeof c->hostname);
+	memcpy(c->image, s->image, strlen(s->image));
+	memcpy(c->runtime, s->runtime, strlen(s->runtime));
+	memcpy(c->profile, s->profile, strlen(s->profile));
+	memcpy(c->hostname, s->hostname, strlen(s->hostname));
 	c->memory_bytes = s->memory_bytes;
 	c->memory_swap_bytes = s->memory_swap_bytes;
 	c->cpus_millis = s->cpus_millis;
@@ -549,7 +591,7 @@ static int fill_create(struct spawner_create *c, const struct box *b, const char
 	for (size_t i = 0; i < s->tmpfs_count; i++) {
 		struct spawner_tmpfs *t = &c->tmpfs[c->tmpfs_count++];
 
-		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
+		memcpy(t->path, s->tmpfs[i].path, strlen(s->tmpfs[i].path));
 		t->size_bytes = s->tmpfs[i].size_bytes;
 		t->inodes = s->tmpfs[i].inodes;
 		t->exec = s->tmpfs[i].exec;
@@ -737,6 +779,7 @@ static int restore_spec(struct box *b, struct err *e)
 		if (spec_add_env(&b->spec, json_string_value(item) ?: "", e) < 0)
 			return -1;
 	b->metadata = json_incref(json_object_get(j, "metadata") ?: json_null());
+	b->commands = json_incref(json_object_get(defaults, "commands"));
 	return 0;
 }
 

@@ -26,6 +26,7 @@ struct box {
 	uint64_t disk_bytes;
 	uint64_t life_us;       /* 0: never ends by itself */
 	json_t *metadata;
+	json_t *commands; /* of its background processes, by id; cut at COMMAND_SHOWN bytes */
 	struct spawner_created created;
 	struct enforced enforced; /* texts are in created */
 	char ctl[384];
@@ -60,6 +61,11 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 
 /* End it for this reason. Idempotent: the first verdict stays. */
 void box_end(struct box *b, enum reason verdict);
+
+/* What a background process was started with: init does not keep it. box_command() gives a new reference. */
+void box_remember_command(struct box *b, const char *id, const struct strings *command);
+void box_forget_command(struct box *b, const char *id);
+json_t *box_command(const struct box *b, const char *id);
 
 /* Freeze or thaw; `changed` waiters are told. */
 void box_pause(struct box *b);

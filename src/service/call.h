@@ -69,6 +69,10 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 			  uint64_t disk, uint64_t life_us, json_t *metadata, json_t *volume_fds,
 			  struct err *e) must_check;
 
+/* Refused for what was asked, before anything was tried: no run's result but a problem. */
+bool sandbox_was_refused(const struct box *b);
+void sandbox_problem(const struct box *b, struct err *e);
+
 /* The http_handler. context: the service. */
 void call_route(struct exchange *x, void *context);
 /* METHOD PATTERN per line. */

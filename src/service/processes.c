@@ -34,6 +34,9 @@ struct lookup {
 	struct resize_record resize;
 	struct input input;
 	json_t *rows;
+	char *text; /* to be fed at the start */
+	size_t text_size;
+	bool text_ends;
 };
 
 static bool is_process(const struct command_record *r)
@@ -58,8 +61,8 @@ static json_t *process_json(const struct call *c, const struct command_record *r
 	bool over = !r->running;
 
 	return json_pack(
-		"{ss sI sb so so so so s{so so}}", "id", r->tag, "pid", (json_int_t)r->pid, "running",
-		(int)r->running, "started_at",
+		"{ss sI so sb so so so so s{so so}}", "id", r->tag, "pid", (json_int_t)r->pid, "command",
+		box_command(c->box, r->tag), "running", (int)r->running, "started_at",
 		time_json(c->box->stored.created_ms + (int64_t)r->started_ms), "tty",
 		json_boolean(r->flags & START_PTY), "exit_code",
 		over && !r->ended.signaled ? json_integer(r->ended.status) : json_null(), "signal",
@@ -101,9 +104,10 @@ static void on_list_done(struct call *c)
 
 static const struct asking listing = {on_listed, on_list_done, NULL};
 
-static void drop_rows(struct call *c)
+static void drop(struct call *c)
 {
 	json_decref(lookup_of(c)->rows);
+	free(lookup_of(c)->text);
 }
 
 static struct lookup *look_up(struct call *c, void (*then)(struct call *c))
@@ -118,6 +122,7 @@ static struct lookup *look_up(struct call *c, void (*then)(struct call *c))
 	}
 	l->then = then;
 	c->data = l;
+	c->release = drop;
 	return l;
 }
 
@@ -169,11 +174,39 @@ void processes_list(struct call *c)
 	if (!l)
 		return;
 	l->rows = json_array();
-	c->release = drop_rows;
 	ask(c, all ? &ps : &listing, all ? FRAME_PS : FRAME_LIST, NULL, 0, NULL, 0);
 }
 
 /* ---- starting ---- */
+
+static void reply_started(struct call *c)
+{
+	call_reply(c, 201, process_json(c, &lookup_of(c)->found));
+}
+
+/* One that does not read its input is started all the same. */
+static bool on_fed(struct call *c, const struct frame *f, const unsigned char *payload)
+{
+	(void)c;
+	(void)payload;
+	return f->type == FRAME_CREDIT;
+}
+
+static const struct asking starting_input = {on_fed, reply_started, NULL};
+
+static void feed_text(struct call *c)
+{
+	struct lookup *l = lookup_of(c);
+
+	box_hang_up(c->box, TAKE_PTR(c->talk));
+	if (!ask(c, &starting_input, FRAME_INPUT, &l->found.number, sizeof l->found.number, NULL, 0))
+		return;
+	if (l->text_size)
+		talk_send(c->talk, FRAME_DATA, l->text, l->text_size, NULL, 0);
+	if (l->text_ends)
+		talk_send(c->talk, FRAME_EOF, NULL, 0, NULL, 0);
+	talk_send(c->talk, FRAME_FINISH, NULL, 0, NULL, 0);
+}
 
 static bool on_begun(struct call *c, const struct frame *f, const unsigned char *payload)
 {
@@ -187,7 +220,10 @@ static bool on_begun(struct call *c, const struct frame *f, const unsigned char 
 	l->found.running = 1;
 	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "process.start", l->found.tag,
 	      json_pack("{ss}", "sandbox", c->box->stored.id));
-	call_reply(c, 201, process_json(c, &l->found));
+	if (l->text)
+		feed_text(c);
+	else
+		reply_started(c);
 	return true;
 }
 
@@ -200,18 +236,6 @@ static void on_no_begin(struct call *c)
 }
 
 static const struct asking starting = {on_begun, on_no_begin, NULL};
-
-static int feed(struct call *c, const struct body *body)
-{
-	for (size_t done = 0; done < body->input_size;) {
-		size_t n = body->input_size - done < FRAME_DATA_MAX ? body->input_size - done
-								    : FRAME_DATA_MAX;
-
-		talk_send(c->talk, FRAME_DATA, body->input + done, n, NULL, 0);
-		done += n;
-	}
-	return 0;
-}
 
 void processes_create(struct call *c)
 {
@@ -250,11 +274,11 @@ void processes_create(struct call *c)
 	s.columns = (uint16_t)body.columns;
 	l->found.flags = s.flags;
 	l->found.started_ms = (uint64_t)(wall_ms() - c->box->stored.created_ms);
-	if (ask(c, &starting, FRAME_START, &s, sizeof s, strings, size) && body.input) {
-		feed(c, &body);
-		if (!body.stdin_open && !body.tty)
-			talk_send(c->talk, FRAME_EOF, NULL, 0, NULL, 0);
-	}
+	l->text = TAKE_PTR(body.input);
+	l->text_size = body.input_size;
+	l->text_ends = !body.stdin_open && !body.tty;
+	box_remember_command(c->box, l->found.tag, &body.spec.command);
+	ask(c, &starting, FRAME_START, &s, sizeof s, strings, size);
 	body_done(&body);
 }
 
@@ -435,6 +459,13 @@ static void on_done(struct call *c)
 	call_reply(c, 204, NULL);
 }
 
+static void on_forgotten(struct call *c)
+{
+	box_forget_command(c->box, c->sub);
+	call_reply(c, 204, NULL);
+}
+
+static const struct asking forgetting = {NULL, on_forgotten, NULL};
 static const struct asking plain = {NULL, on_done, NULL};
 
 static const struct {
@@ -524,7 +555,7 @@ static void forget(struct call *c)
 
 	if (c->talk)
 		box_hang_up(c->box, TAKE_PTR(c->talk));
-	ask(c, &plain, FRAME_FORGET, &l->found.number, sizeof l->found.number, NULL, 0);
+	ask(c, &forgetting, FRAME_FORGET, &l->found.number, sizeof l->found.number, NULL, 0);
 }
 
 static bool on_last(struct call *c, const struct frame *f, const unsigned char *payload)

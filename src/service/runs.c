@@ -17,6 +17,15 @@ struct lines {
 	bool begun;
 };
 
+static void begin_lines(struct call *c)
+{
+	struct lines *l = c->data;
+
+	if (!l->begun)
+		reply_lines_begin(c->x);
+	l->begun = true;
+}
+
 static double since(const struct run *r)
 {
 	return (double)(now_us() - r->asked_us) / 1e6;
@@ -63,8 +72,18 @@ static void on_started(struct run *r)
 {
 	struct call *c = r->data;
 
+	begin_lines(c);
 	reply_line(c->x, json_pack("{ss sf ss ss}", "type", "started", "t", since(r), "id",
 				   r->result.id, "sandbox", r->result.sandbox));
+}
+
+static void answer_refusal(struct call *c, const struct box *b)
+{
+	struct err e = {0};
+
+	c->gone = NULL;
+	sandbox_problem(b, &e);
+	call_problem(c, &e);
 }
 
 static void on_stream_end(struct run *r)
@@ -73,6 +92,11 @@ static void on_stream_end(struct run *r)
 	struct lines *l = c->data;
 	struct exchange *x = c->x;
 
+	if (sandbox_was_refused(r->box)) {
+		answer_refusal(c, r->box);
+		return;
+	}
+	begin_lines(c);
 	for (unsigned s = 1; s <= 2; s++)
 		if (l->held_size[s - 1])
 			line_of(c, r, s, l->held[s - 1], l->held_size[s - 1]);
@@ -87,7 +111,10 @@ static void on_collected(struct run *r)
 {
 	struct call *c = r->data;
 
-	call_reply(c, 200, run_result_json(r));
+	if (sandbox_was_refused(r->box))
+		answer_refusal(c, r->box);
+	else
+		call_reply(c, 200, run_result_json(r));
 }
 
 static const struct run_ops stream_ops = {on_started, on_output, on_stream_end};
@@ -138,8 +165,6 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 	}
 	c->ops.on_room = on_room;
 	c->gone = client_gone;
-	if (stream)
-		reply_lines_begin(c->x);
 	c->run = run_new(b, &q, stream ? &stream_ops : &collect_ops, c, &e);
 	if (!c->run) {
 		c->gone = NULL;

@@ -56,6 +56,21 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 	return b;
 }
 
+void sandbox_problem(const struct box *b, struct err *e)
+{
+	err_set(e, 0, "%s",
+		b->stored.message ? b->stored.message : "the sandbox could not be made");
+	if (sandbox_was_refused(b))
+		e->code = b->errnum == EPERM ? PROBLEM_FORBIDDEN : PROBLEM_INVALID_REQUEST;
+	else
+		e->code = b->failed_code ? (int)b->failed_code : CODE_SANDBOX_CREATE_FAILED;
+}
+
+bool sandbox_was_refused(const struct box *b)
+{
+	return b->refused && b->failed_code == CODE_NONE;
+}
+
 /* ---- one ---- */
 
 static void reply_box(struct call *c, int status, struct box *b)
@@ -72,12 +87,7 @@ static void on_made(struct waiter *w, struct box *b)
 		reply_box(c, 201, b);
 		return;
 	}
-	err_set(&e, 0, "%s%s%s", b->stage, b->stage[0] ? ": " : "",
-		b->stored.message ? b->stored.message : "the sandbox could not be made");
-	e.code = b->failed_code ? (int)b->failed_code
-		 : b->stored.reason == REASON_CREATE_FAILED && b->errnum == 0 && b->refused
-			 ? PROBLEM_INVALID_REQUEST
-			 : CODE_SANDBOX_CREATE_FAILED;
+	sandbox_problem(b, &e);
 	call_problem(c, &e);
 }
 
@@ -100,7 +110,7 @@ static int answer_again(struct call *c, const char *key, struct err *e)
 	if (r == 1)
 		return 0;
 	if (r < 0) {
-		e->code = e->code ? PROBLEM_CONFLICT : PROBLEM_INTERNAL;
+		e->code = e->errnum == EEXIST ? PROBLEM_CONFLICT : PROBLEM_INTERNAL;
 		return -1;
 	}
 	if (box_find(c->service, id)) {

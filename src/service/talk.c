@@ -162,8 +162,10 @@ static void on_ready(uv_poll_t *p, int status, int events)
 	t->inside = true;
 	if (t->limit_s && uv_is_active((uv_handle_t *)&t->silence))
 		uv_timer_again(&t->silence);
-	if (status < 0) {
-		end(t, status);
+	if (status < 0) { /* an error is pending (libuv stops then); what was said before it still counts */
+		t->watched = 0;
+		if (!t->paused)
+			read_some(t);
 	} else {
 		if (events & UV_WRITABLE)
 			write_some(t);

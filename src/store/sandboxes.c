@@ -157,7 +157,7 @@ int store_sandbox_list(struct store *s, const struct sandbox_filter *f,
 	int64_t start;
 	int r;
 
-	if (f->state >= STATE_COUNT || f->limit < 1 || f->limit > 1000)
+	if (f->state >= STATE_COUNT || f->limit < 1 || f->limit > 1001)
 		return err_set(e, EINVAL, "list sandboxes: state %d, limit %u", f->state, f->limit);
 	if (f->label) {
 		key = equals ? strndup(f->label, (size_t)(equals - f->label)) : strdup(f->label);

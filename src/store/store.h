@@ -75,7 +75,7 @@ struct sandbox_filter {
 	const char *label; /* "key=value" or "key", NULL: any */
 	bool with_one_shot;
 	const char *after;
-	unsigned limit; /* 1-1000 */
+	unsigned limit; /* 1-1001: a page of 1000 and one to know of the next */
 };
 int store_sandbox_list(struct store *s, const struct sandbox_filter *f,
 		       int (*each)(const struct stored_sandbox *b, void *data), void *data,

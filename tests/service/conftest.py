@@ -8,23 +8,17 @@ import service as services
 
 @pytest.fixture(scope="session")
 def service():
-    """A running service; nothing of it may be left when the session is over."""
+    """A running service. Its end says what is left of it; tests/run.py looks at the whole machine."""
     cloche.need("native")
     cloche.need("service")
-    before = cloche.snapshot()
-    one = services.Service()
-    try:
+    with services.Service() as one:
         yield one
-    finally:
-        one.stop()
-    left = [text for text in cloche.leftovers(before, 10) if str(one.folder) in text or not text.startswith("file")]
-    assert not left, "left behind:\n" + "\n".join(left)
 
 
 @pytest.fixture(scope="session", params=contract.RUNTIMES)
 def runtime(request, service):
     """The name of each runtime in turn; one that is not available here is skipped, with the service's own words."""
-    known = {r["name"]: r for r in service.root.get("/v1/runtimes")["runtimes"]}
+    known = {r["name"]: r for r in service.root.get("/v1/runtimes")}
     assert request.param in known, f"the service does not know the runtime {request.param}: {list(known)}"
     if not known[request.param]["available"]:
         cloche.need(request.param, False, known[request.param]["detail"])
@@ -66,3 +60,12 @@ def tenants(service):
             if row["state"] != "ended":
                 tenant.request("DELETE", f"/v1/sandboxes/{row['id']}")
         service.root.request("DELETE", f"/v1/keys/{tenant.key_id}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A failure shows what the service said meanwhile."""
+    report = (yield).get_result()
+    one = item.funcargs.get("service") if hasattr(item, "funcargs") else None
+    if report.failed and one is not None:
+        report.sections.append(("what the service said", one.said()))

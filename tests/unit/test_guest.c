@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "init/guest.h"
@@ -632,6 +633,55 @@ static void test_stream_ends(void **state)
 	assert_int_equal(end_box(b), 0);
 }
 
+/* A kept sandbox's listener comes with SERVE, exactly one, and nothing else brings a descriptor. */
+static void test_serve_refused(void **state)
+{
+	int two[2] = {0, 1};
+	uint32_t number = 9;
+	struct box *b = start_box();
+
+	(void)state;
+	assert_int_equal(frame_send(b->fd, FRAME_SERVE, 0, NULL, 0, NULL, 0), 0);
+	assert_false(next(b));
+	assert_int_equal(end_box(b), 1);
+	b = start_box();
+	assert_int_equal(frame_send(b->fd, FRAME_SIGNAL, 0, &number, sizeof number, two, 1), 0);
+	assert_false(next(b));
+	assert_int_equal(end_box(b), 1);
+	b = start_box();
+	ORDER(b, RELAYED, "sleep", "60");
+	assert_int_equal(frame_send(b->fd, FRAME_SERVE, 0, NULL, 0, two, 1), 0);
+	while (next(b))
+		;
+	assert_int_equal(end_box(b), 1);
+}
+
+/* Taken over: DONE, and the stream's end is not the guest's any more. */
+static void test_serve(void **state)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "\0cloche-unit-serve"};
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), c;
+	struct box *b = start_box();
+
+	(void)state;
+	snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "cloche-unit-serve-%d", getpid());
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(listener, 8), 0);
+	assert_int_equal(frame_send(b->fd, FRAME_SERVE, 0, NULL, 0, &listener, 1), 0);
+	close(listener);
+	assert_true(next(b));
+	assert_int_equal(b->f.type, FRAME_DONE);
+	assert_false(next(b));
+	c = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(c, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(frame_send(c, FRAME_LIST, 0, NULL, 0, NULL, 0), 0);
+	assert_int_equal(frame_receive(c, FROM_GUEST, &b->f, NULL, 0, NULL, NULL), 0);
+	assert_int_equal(b->f.type, FRAME_DONE);
+	close(c);
+	assert_int_equal(kill(b->pid, SIGKILL), 0);
+	assert_int_equal(end_box(b), -SIGKILL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -655,6 +705,8 @@ int main(void)
 		cmocka_unit_test(test_malformed_commands),
 		cmocka_unit_test(test_malformed_frames),
 		cmocka_unit_test(test_stream_ends),
+		cmocka_unit_test(test_serve_refused),
+		cmocka_unit_test(test_serve),
 	};
 
 	return cmocka_run_group_tests_name("guest", tests, NULL, NULL);

@@ -169,9 +169,8 @@ def test_renew_counts_from_now(boxes):
     box = boxes(timeout=60)
     o = box.renew(timeout=600)
     assert 598 < stamp(o["expires_at"]) - time.time() < 602
-    expires = o["expires_at"]
     o = box.renew(idle_timeout=120)
-    assert (o["idle_timeout"], o["expires_at"]) == (120, expires)
+    assert o["idle_timeout"] == 120 and 598 < stamp(o["expires_at"]) - time.time() < 602
     assert box.renew(idle_timeout="never")["idle_timeout"] is None
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"timeout": 0})
     box.problem(400, "INVALID_REQUEST", "POST", "/renew", json={"memory": "1g"})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import cloche
 import conversation
 from conversation import ATTACH, HEAD, LOSSLESS, PTY, STDIN, TAIL, Conversation, Failed, HungUp, Run
 
@@ -540,6 +541,7 @@ def test_init_outlives_who_made_it(tmp_path):
         wait_for(lambda: not os.path.exists(f"/proc/{box.init}") or
                  open(f"/proc/{box.init}/stat").read().rsplit(")", 1)[1].split()[0] == "Z")
         box.close()
+        cloche.run(["run", "--", "true"])  # the next run sweeps what a killed one has left
 
 
 def test_init_cannot_be_touched_from_inside(own_box):
@@ -553,6 +555,26 @@ def test_init_cannot_be_touched_from_inside(own_box):
         c.hear("DONE")
         r = box.python("import os; print([p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()])")
         assert r.out == b"[]\n", "workers are not to be seen"
+
+
+def test_a_worker_is_the_sandbox_user_and_holds_nothing_else(own_box):
+    """Seen from outside, with the eyes of root."""
+    def status(pid):
+        text = Path(f"/proc/{pid}/status").read_text()
+        return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    with own_box.watch("/workspace"):
+        worker, = Path(f"/proc/{own_box.init}/task/{own_box.init}/children").read_text().split()
+        s, init = status(worker), status(own_box.init)
+        held = [os.readlink(f"/proc/{worker}/fd/{fd}") for fd in os.listdir(f"/proc/{worker}/fd")]
+        assert sorted(h.split(":")[0] for h in held) == ["anon_inode", "socket"], held
+        for caps in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(s[caps], 16) == 0, caps
+        assert s["NoNewPrivs"] == "1" and s["Groups"].strip() == "" and s["NSpid"].split()[-1] != "1"
+        ids = s["Uid"].split()
+        assert len(set(ids)) == 1 and ids[0] not in init["Uid"].split()
+        assert len(set(s["Gid"].split())) == 1 and s["Gid"].split()[0] not in init["Gid"].split()
+        assert os.stat(f"/proc/{worker}/mem").st_uid != int(ids[0]), "undumpable: its /proc files are not its own"
+    wait_for(lambda: not os.path.exists(f"/proc/{worker}"))
 
 
 # ---------------------------------------------------------------------------------------------- ps and space

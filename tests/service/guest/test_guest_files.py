@@ -481,6 +481,10 @@ def test_watch(box):
         seen = [event(c) for _ in range(7)]
         assert seen == [("create", "a"), ("modify", "a"), ("rename", "a"), ("create", "b"), ("attributes", "b"), ("remove", "b"),
                         ("create", "s")]
+        box.write(f"{W}/d/put", b"x")
+        assert event(c) == ("create", "put"), "nothing of the temporary file"
+        box.remove(f"{W}/d/put")
+        assert event(c) == ("remove", "put")
         box.remove(f"{W}/d", 1)
         seen = []
         with pytest.raises(HungUp):
@@ -543,6 +547,33 @@ def test_dial_is_let_go_of(box):
         assert len(children(box)) == before + 1
         c.close()
         wait_for(lambda: len(children(box)) == before)
+        box.kill(r.number, 9)
+
+
+def test_dial_where_nobody_takes_anything(box):
+    """The client goes away with bytes still unsent: the worker neither spins nor stays."""
+    code = ("import socket, time\ns = socket.socket(); s.setsockopt(1, 8, 4096); s.bind(('127.0.0.1', 0)); s.listen()\n"
+            "print(s.getsockname()[1], flush=True); c, _ = s.accept(); time.sleep(60)")
+    with box.start(["python3", "-c", code], keep=100) as server:
+        r = Run().take(server.hear("BEGUN"))
+        while b"\n" not in r.out:
+            r.take(server.hear())
+        before = children(box)
+        c = box.dial(int(r.out))
+        worker, = set(children(box)) - set(before)
+        c.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            while True:
+                c.socket.send(bytes(65536))
+        c.close()
+
+        def ticks():
+            with open(f"/proc/{worker}/stat") as f:
+                return sum(int(n) for n in f.read().rsplit(")", 1)[1].split()[11:13])
+        began = ticks()
+        time.sleep(1)
+        assert ticks() - began < 20, "it spins"
+        wait_for(lambda: worker not in children(box), 15)
         box.kill(r.number, 9)
 
 
