@@ -169,7 +169,7 @@ static void finish(struct run *r)
 	result->enforced = r->box->enforced;
 	if (!result->enforced.runtime)
 		report_enforced(result, &r->spec, NULL, NULL);
-	if (r->evidence.main_ended && r->started_us && !result->wall_ms)
+	if (r->started_us && result->wall_ms == 0)
 		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
 	remember_end(r);
 	service_commit(r->service); /* before anybody is told */

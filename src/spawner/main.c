@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "native/launch.h"
 #include "spawner/spawner.h"
 
 enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
@@ -216,6 +217,8 @@ static void raise_limits(struct spawner *s)
 
 static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 {
+	int init;
+
 	if (find_places(&s->places, a, e) < 0)
 		return -1;
 	cgroup_host_find(&s->places, &s->host);
@@ -233,6 +236,8 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
 	raise_limits(s);
+	if (launch_prepare(&init, e) < 0)
+		return -1;
 	if (boxes_adopt(s, e) < 0 || open_listener(s, a, e) < 0)
 		return -1;
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)

@@ -39,6 +39,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 {
 	struct box *b = box_find_pid(s, info->si_pid);
 
+	creation_worker_ended(s, info->si_pid);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -89,7 +90,6 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 		break;
 	case SOURCE_WORKER:
 		creation_report(s, (struct worker *)source);
-		creation_next(s);
 		break;
 	case SOURCE_BOX:
 		box_dead(s, (struct box *)source);
@@ -130,6 +130,7 @@ int spawner_run(struct spawner *s, struct err *e)
 			return err_set(e, errno, "wait for events");
 		if (n > 0)
 			dispatch(s, &event);
+		creation_next(s);
 	}
 	return 0;
 }
