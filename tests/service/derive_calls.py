@@ -213,7 +213,7 @@ def main():
     for t in threads:
         t.join()
     used, refused, details = read_logs(logs)
-    listed = re.findall(r"^(?:CALL|\w+)\((\w+)", (TOP / "src/service/self_calls.def").read_text(), re.M)
+    listed = re.findall(r"^(?:CALL|WHEN)\((\w+)", (TOP / "src/service/self_calls.def").read_text(), re.M)
     print("never  ", *sorted(set(listed) - set(used)))
     print("refused")
     for (name, error, text), n in sorted(refused.items()):
