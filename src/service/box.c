@@ -637,7 +637,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 		keep_texts(b);
 		put(b);
 		b->references += 2; /* the caller's, and the spawner's answer's */
-		if (link_create(v->link, c, fds, fd_count, on_made, b) == 0)
+		if (link_create(v->link, b->stored.owner, c, fds, fd_count, on_made, b) == 0)
 			return b;
 		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");

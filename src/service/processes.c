@@ -52,9 +52,8 @@ static struct lookup *lookup_of(struct call *c)
 
 static json_t *stream_json(const struct command_record *r, int i)
 {
-	return json_pack("{sI sI}", "bytes", (json_int_t)r->bytes[i], "kept",
-			 (json_int_t)(r->running ? (r->bytes[i] < KEEP_BYTES ? r->bytes[i] : KEEP_BYTES)
-						 : r->ended.kept[i]));
+	return json_pack("{sI so}", "bytes", (json_int_t)r->bytes[i], "kept",
+			 r->running && r->bytes[i] ? json_null() : json_integer((json_int_t)r->ended.kept[i]));
 }
 
 static json_t *process_json(const struct call *c, const struct command_record *r)
@@ -291,7 +290,7 @@ void processes_create(struct call *c)
 		  (body.stdin_open || body.input ? START_STDIN : 0);
 	s.limit_ms = body.spec.timeout_us >= SPEC_UNLIMITED - 1 ? 0
 			     : (uint32_t)(body.spec.timeout_us / 1000);
-	s.keep_bytes = KEEP_BYTES;
+	s.keep_bytes = body.has_max_output ? body.spec.max_output_bytes : KEEP_BYTES;
 	s.rows = (uint16_t)body.rows;
 	s.columns = (uint16_t)body.columns;
 	l->found.flags = s.flags;

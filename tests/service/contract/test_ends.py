@@ -129,8 +129,7 @@ def test_runtime_crash(client, service):
         events = s.events()
         next(events)
         next(events)
-        inner = [p for p in service.processes() if command(p) == ["sleep", "77.25"]]
-        assert len(inner) == 1
+        inner = until(lambda: [p for p in service.processes() if command(p) == ["sleep", "77.25"]], what="the command")
         os.kill(namespace_init(inner[0]), signal.SIGKILL)
         last = list(events)[-1]
     ended(outcome(last["result"], streamed=True), "runtime_crash")
