@@ -57,8 +57,11 @@ static void broken(struct call *c)
 		exchange_end(x, false);
 		return;
 	}
-	problem_set(&e, c->box->killing ? PROBLEM_SANDBOX_ENDED : PROBLEM_BAD_GATEWAY,
-		    "the sandbox hung up before it had answered");
+	/* When its init is dead, the spawner will say so in a moment. */
+	if (c->box->killing || c->box->stored.state == STATE_ENDED)
+		problem_set(&e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", c->box->stored.id);
+	else
+		problem_set(&e, PROBLEM_UNAVAILABLE, "the sandbox hung up before it had answered");
 	call_problem(c, &e);
 }
 

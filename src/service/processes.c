@@ -299,6 +299,11 @@ void processes_create(struct call *c)
 	l->text_size = body.input_size;
 	l->text_ends = !body.stdin_open && !body.tty;
 	box_remember_command(c->box, l->found.tag, &body.spec.command);
+	if (service_record(c->service, &e) < 0) {
+		body_done(&body);
+		call_problem(c, &e);
+		return;
+	}
 	ask(c, &starting, FRAME_START, &s, sizeof s, strings, size);
 	body_done(&body);
 }

@@ -4,6 +4,7 @@
  */
 #include "spawner/spawner.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +121,15 @@ static int deadlines(struct spawner *s)
 	return next <= now ? 0 : next - now > INT32_MAX ? INT32_MAX : (int)(next - now);
 }
 
+/* What was asked before the end: above all what may be forgotten. */
+static void hear_last_words(struct spawner *s)
+{
+	struct pollfd p = {.fd = s->client, .events = POLLIN};
+
+	while (s->client >= 0 && poll(&p, 1, 0) > 0 && p.revents & POLLIN)
+		client_event(s, EPOLLIN);
+}
+
 int spawner_run(struct spawner *s, struct err *e)
 {
 	while (!s->stop) {
@@ -132,5 +142,6 @@ int spawner_run(struct spawner *s, struct err *e)
 			dispatch(s, &event);
 		creation_next(s);
 	}
+	hear_last_words(s);
 	return 0;
 }

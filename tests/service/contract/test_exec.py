@@ -182,7 +182,7 @@ def test_what_a_command_leaves_running_goes_on_and_nobody_waits_for_it(box):
     began = time.monotonic()
     r = exited(box.sh("sleep 97 & echo done"))
     assert r.out == b"done\n" and time.monotonic() - began < 10
-    assert any("sleep 97" in p["command"] for p in box.everything())
+    until(lambda: any(p["command"].strip() == "sleep 97" for p in box.everything()), what="what was left running")
 
 
 def test_two_sandboxes_know_nothing_of_each_other(boxes):

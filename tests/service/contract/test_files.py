@@ -166,14 +166,14 @@ def test_stat(box):
         o = box.stat(f"/workspace/{name}")
         assert (o["type"], o["target"]) == ("symlink", target)
     box.problem(404, "NOT_FOUND", "GET", "/files/stat", query={"path": "/workspace/nosuch"})
-    box.problem(404, "NOT_FOUND", "GET", "/files/stat", query={"path": "/workspace/f/below"})
+    box.problem(409, "CONFLICT", "GET", "/files/stat", query={"path": "/workspace/f/below"})
 
 
 def test_list(box):
     exited(box.sh("cd /workspace; touch b a .c; mkdir d; ln -s a l"))
     entries = {e["name"]: e["type"] for e in box.list("/workspace")}
     assert entries == {"a": "file", "b": "file", ".c": "file", "d": "directory", "l": "symlink"}
-    box.problem(404, "NOT_FOUND", "GET", "/files/list", query={"path": "/workspace/a"})
+    box.problem(409, "CONFLICT", "GET", "/files/list", query={"path": "/workspace/a"})
     box.problem(404, "NOT_FOUND", "GET", "/files/list", query={"path": "/workspace/nosuch"})
 
 
