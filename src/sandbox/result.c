@@ -169,7 +169,7 @@ static json_t *limits_hit_json(unsigned hit)
 	return list;
 }
 
-static json_t *enforced_json(const struct enforced *f)
+json_t *enforced_to_json(const struct enforced *f)
 {
 	return json_pack("{ss sb sb sI ss ss ss ss ss ss ss ss ss sb ss si}", "runtime", f->runtime,
 			 "rootless", f->rootless, "user_namespace", f->user_namespace, "uid",
@@ -249,5 +249,5 @@ json_t *result_to_json(const struct result *r)
 		"allowed", (json_int_t)0, "denied", "usage", "wall_ms", r->wall_ms, "cpu_ms",
 		number_or_null(r->cpu_us, 1000), "memory_peak_bytes",
 		number_or_null(r->memory_peak_bytes, 1), "pids_peak",
-		number_or_null(r->pids_peak, 1), "enforced", enforced_json(&r->enforced));
+		number_or_null(r->pids_peak, 1), "enforced", enforced_to_json(&r->enforced));
 }
