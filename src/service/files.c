@@ -387,8 +387,8 @@ static const struct asking plain = {NULL, on_done, NULL};
 
 void files_remove(struct call *c)
 {
-	struct file_work *w = begin(c);
 	uint32_t recursive = call_flag(c, "recursive");
+	struct file_work *w = begin(c);
 
 	if (w)
 		ask(c, &plain, FRAME_REMOVE, &recursive, sizeof recursive, w->path,
