@@ -132,7 +132,7 @@ static void hear_last_words(struct spawner *s)
 
 int spawner_run(struct spawner *s, struct err *e)
 {
-	while (!s->stop) {
+	while (!s->stop && !(s->ending && s->box_count == 0)) {
 		struct epoll_event event;
 		int n = epoll_wait(s->epoll, &event, 1, deadlines(s));
 

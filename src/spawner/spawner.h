@@ -109,6 +109,7 @@ struct spawner {
 	size_t queue_first, queue_count;
 	uint64_t sweep_ms; /* 0: no sweep is due */
 	bool stop;
+	bool ending; /* until no sandbox is left */
 };
 
 uint64_t now_ms(void);
