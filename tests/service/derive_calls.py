@@ -5,7 +5,7 @@
     tests/service/derive_calls.py [--build DIR] [--keep FOLDER] [PYTEST ARGUMENTS …]
 
 It copies the programs of the build into a folder where cloched is a script that starts the real one under strace, runs the
-tests of the service with it (contract, bad input, examples; other arguments instead), and a load that they do not make: TLS,
+tests of the service with it (contract, bad input, examples, command line; other arguments instead), and a load that they do not make: TLS,
 a full disk, retention, many connections, a spawner that dies, verification of the audit. Only what comes behind the load of
 the filter counts. It prints
 
@@ -35,7 +35,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "lib"))
 sys.dont_write_bytecode = True
 
-SUITE = ["tests/service/contract", "tests/service/test_api_bad_input.py", "tests/service/test_examples.py"]
+SUITE = ["tests/service/contract", "tests/service/test_api_bad_input.py", "tests/service/test_examples.py",
+         "tests/service/test_cli_service.py"]
 # Which argument of a call is looked at: the ones that the filter narrows, or could.
 LOOKED_AT = {"fcntl": 1, "ioctl": 1, "mmap": 2, "mprotect": 2, "madvise": 2, "socket": (0, 1), "setsockopt": (1, 2),
              "getsockopt": (1, 2), "shutdown": 1, "futex": 1, "rt_sigprocmask": 0, "rt_sigaction": 0, "epoll_ctl": 1,
