@@ -63,6 +63,16 @@ def status(pid):
     return {k: lines[k].strip() for k in ("Uid", "Gid", "Groups", "CapEff", "CapBnd", "NoNewPrivs")}
 
 
+RUN = """
+import http.client, json, socket
+c = http.client.HTTPConnection("localhost")
+c.sock = socket.socket(socket.AF_UNIX)
+c.sock.connect("/run/cloche/cloche.sock")
+c.request("POST", "/v1/runs", json.dumps({"language": "python", "code": "print(6 * 7)"}), {"Content-Type": "application/json"})
+print(c.getresponse().read().decode())
+"""
+
+
 def leftovers():
     return {
         "sandboxes": os.listdir("/run/cloche/sandboxes") if os.path.isdir("/run/cloche/sandboxes") else [],
@@ -86,6 +96,8 @@ def first():
     subprocess.check_call(["useradd", "-m", "-G", "cloche", "member"])
     subprocess.check_call(["useradd", "-m", "stranger"])
     call("member python", "cloche", "python", "--json", "-c", "print(6 * 7)", user="member")
+    call("root run", "python3", "-c", RUN)
+    call("member run", "python3", "-c", RUN, user="member")
     theirs = create("member create", user="member")
     execute("member exec", theirs, "id -u", user="member")
     call("member ls", "cloche", "ls", user="member")
