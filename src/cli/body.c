@@ -89,18 +89,19 @@ static int add_env(struct body *b, struct err *e)
 	return 0;
 }
 
-/* To a service on this machine the folder itself is passed (":BOX"): what a path means is decided here, by
- * the caller's rights. Elsewhere the path is, which an operator must have allowed. */
+/* To a service on this machine the folder itself is passed, and its place in "volume_fds" in the same
+ * order: what a path means is decided here, by the caller's rights. Elsewhere the path is passed, which an
+ * operator must have allowed. */
 static int add_volumes(struct body *b, bool local, struct err *e)
 {
 	json_t *list = json_array();
 
-	if (json_object_set_new(b->json, "volume", list) < 0)
+	if (json_object_set_new(b->json, local ? "volume_fds" : "volume", list) < 0)
 		return err_set(e, ENOMEM, "keep the volumes");
 	for (size_t i = 0; i < b->spec.volume_count; i++) {
 		const struct spec_volume *v = &b->spec.volumes[i];
-		json_t *text = json_sprintf("%s:%s:%s", local ? "" : v->host, v->box,
-					    v->writable ? "rw" : "ro");
+		json_t *text = json_sprintf("%s%s%s:%s", local ? "" : v->host, local ? "" : ":",
+					    v->box, v->writable ? "rw" : "ro");
 		int fd = -1;
 
 		if (json_array_append_new(list, text) < 0)

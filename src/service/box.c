@@ -140,11 +140,8 @@ static void put(struct box *b)
 
 static void put_now(struct box *b)
 {
-	struct err e = {0};
-
 	put(b);
-	if (store_commit(b->service->store, &e) < 0)
-		store_failed(b->service, &e);
+	service_commit(b->service);
 }
 
 static json_t *number_or_null(uint64_t n)
@@ -416,10 +413,10 @@ static void finish(struct box *b, enum reason reason, const char *message)
 	box_release(b);
 }
 
-static enum reason judge_end(const struct box *b, const struct spawner_ended *ended)
+enum reason box_judge_end(const struct stored_sandbox *s, const struct spawner_ended *ended)
 {
-	if (b->stored.verdict >= 0)
-		return (enum reason)b->stored.verdict;
+	if (s->verdict >= 0)
+		return (enum reason)s->verdict;
 	if (!ended->known)
 		return REASON_LOST;
 	if (ended->signaled && ended->status == SIGKILL && ended->counters.oom_kills > 0)
@@ -441,13 +438,27 @@ void box_on_ended(struct service *v, const struct spawner_ended *ended)
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
-		reason = judge_end(b, ended);
+		reason = box_judge_end(&b->stored, ended);
 		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+	} else {
+		recover_end(v, ended);
 	}
 	/* Only after it is on disk may the spawner forget it. */
-	if (store_commit(v->store, &(struct err){0}) == 0 &&
-	    link_ask(v->link, SPAWNER_RELEASE, ended->id, ignore_answer, NULL) < 0)
+	if (service_commit(v) == 0)
+		box_release_end(v, ended->id);
+	else
+		recover_keep_end(v, ended);
+}
+
+void box_release_end(struct service *v, const char *id)
+{
+	if (link_ask(v->link, SPAWNER_RELEASE, id, ignore_answer, NULL) < 0)
 		return; /* it is told again after the next HELLO */
+}
+
+void box_write_again(struct box *b)
+{
+	put(b);
 }
 
 void box_end(struct box *b, enum reason verdict)
@@ -464,12 +475,12 @@ void box_end(struct box *b, enum reason verdict)
 		log_event("kill.delayed", json_pack("{ss}", "sandbox", b->stored.id));
 }
 
-void box_lost(struct service *v, struct stored_sandbox *stored)
+void box_lost(struct service *v, struct stored_sandbox *stored, enum reason why)
 {
 	struct err e = {0};
 
 	stored->state = STATE_ENDED;
-	stored->reason = stored->verdict >= 0 ? (enum reason)stored->verdict : REASON_LOST;
+	stored->reason = stored->verdict >= 0 ? (enum reason)stored->verdict : why;
 	stored->ended_ms = wall_ms();
 	if (store_begin(v->store, &e) < 0 || store_sandbox_put(v->store, stored, &e) < 0)
 		store_failed(v, &e);
@@ -506,6 +517,18 @@ static void made(struct box *b, const struct spawner_created *c)
 	tell(b, &b->made);
 }
 
+/* What is wrong with what was asked for (a volume that is not there, or not allowed) against what failed. */
+static bool is_of_the_request(int errnum)
+{
+	static const int wrong[] = {0,	    EPERM,   EACCES, ENOENT, ENOTDIR,
+				    ELOOP, EXDEV, EINVAL, ENAMETOOLONG};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		if (wrong[i] == errnum)
+			return true;
+	return false;
+}
+
 static void not_made(struct box *b, const struct spawner_refused *r)
 {
 	enum reason reason = r->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
@@ -516,7 +539,9 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
-	if (r->code == CODE_NONE && r->errnum != 0 && r->errnum != EPERM)
+	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
+		b->failed_code = CODE_NONE;
+	if (r->code == CODE_NONE && !is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
 	b->refused = true;
 	finish(b, reason, r->text);
@@ -636,8 +661,13 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	if (fill_create(c, b, fd_boxes, fd_count, e) == 0) {
 		keep_texts(b);
 		put(b);
+		if (service_record(v, e) < 0) {
+			take_out(b);
+			box_release(b);
+			return NULL;
+		}
 		b->references += 2; /* the caller's, and the spawner's answer's */
-		if (link_create(v->link, c, fds, fd_count, on_made, b) == 0)
+		if (link_create(v->link, b->stored.owner, c, fds, fd_count, on_made, b) == 0)
 			return b;
 		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");
@@ -825,7 +855,9 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 
 void box_reconcile(struct box *b, const struct spawner_live *live)
 {
-	struct spawner_refused gone = {.stage = "spawner", .text = "the spawner was restarted meanwhile"};
+	struct spawner_refused gone = {.code = CODE_SANDBOX_CREATE_FAILED,
+				       .stage = "spawner",
+				       .text = "the spawner was restarted meanwhile"};
 
 	if (b->stored.state == STATE_CREATING) {
 		if (!b->unsure)
@@ -841,6 +873,12 @@ void box_reconcile(struct box *b, const struct spawner_live *live)
 		finish(b, b->stored.verdict >= 0 ? (enum reason)b->stored.verdict : REASON_LOST,
 		       codes[CODE_SANDBOX_LOST].people);
 		return;
+	}
+	if (!b->pause_wanted && live->paused != (b->stored.state == STATE_PAUSED)) {
+		b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING; /* its answer was lost */
+		b->paused_us = now_us();
+		put(b);
+		arm(b);
 	}
 	if (b->killing &&
 	    link_ask(b->service->link, SPAWNER_KILL, b->stored.id, ignore_answer, NULL) < 0)

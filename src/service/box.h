@@ -98,8 +98,13 @@ json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live) mus
 void box_on_ended(struct service *v, const struct spawner_ended *ended);
 struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		      const struct spawner_live *live, struct err *e) must_check;
-/* In the store it is alive, and nowhere else. */
-void box_lost(struct service *v, struct stored_sandbox *stored);
+/* In the store it is alive, and nowhere else; it ended for its verdict, or for this reason. */
+void box_lost(struct service *v, struct stored_sandbox *stored, enum reason why);
+enum reason box_judge_end(const struct stored_sandbox *s, const struct spawner_ended *ended);
+/* The end is in the store: the spawner may forget it. */
+void box_release_end(struct service *v, const char *id);
+/* The store failed: its row once more. */
+void box_write_again(struct box *b);
 
 /* Counters read where they are world-readable; false when they cannot be. */
 bool box_oom_count(const struct box *b, uint64_t *ret);

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/link.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "spawner/client.h"
+#include "store/quota.h"
 
-enum { RETRY_MS = 100, MOST_WAITING = 4096 };
+/* What waits: requests in all, creations of one owner and in all; and how many the spawner has at a time
+ * (it makes eight at once). */
+enum { RETRY_MS = 100, MOST_WAITING = 4096, MOST_OF_OWNER = 1024, MOST_CREATIONS = 4096, AT_A_TIME = 16 };
 
 /* A request that has been sent, or that waits until there is room. */
 struct waiting {
@@ -19,6 +24,15 @@ struct waiting {
 	char id[SANDBOX_ID_SIZE];
 };
 
+/* A sandbox that is not asked for yet. */
+struct creation {
+	struct spawner_create request;
+	int fds[SPEC_MAX_VOLUMES];
+	size_t fd_count;
+	link_answer done;
+	void *data;
+};
+
 struct link {
 	uv_loop_t *loop;
 	uv_poll_t poll;
@@ -28,11 +42,15 @@ struct link {
 	void *context;
 	struct waiting *first, **last;
 	size_t count;
+	struct quota_queue *creations;
+	struct creation *next; /* taken out of it, waits for room in the socket */
+	unsigned being_made;
 	char path[256];
 	bool up, polled, closing;
 };
 
 static void on_ready(uv_poll_t *p, int status, int events);
+static void send_creations(struct link *l);
 static void connect_again(struct link *l);
 
 static void on_retry(uv_timer_t *t)
@@ -42,6 +60,8 @@ static void on_retry(uv_timer_t *t)
 
 static bool has_unsent(const struct link *l)
 {
+	if (l->next)
+		return true;
 	for (const struct waiting *w = l->first; w; w = w->next)
 		if (w->sequence < 0)
 			return true;
@@ -51,6 +71,24 @@ static bool has_unsent(const struct link *l)
 static void watch(struct link *l)
 {
 	uv_poll_start(&l->poll, UV_READABLE | (has_unsent(l) ? UV_WRITABLE : 0), on_ready);
+}
+
+static void creation_done(struct creation *c)
+{
+	for (size_t i = 0; i < c->fd_count; i++)
+		close(c->fds[i]);
+	free(c);
+}
+
+static void fail_creations(struct link *l)
+{
+	struct creation *c;
+
+	l->being_made = 0;
+	while ((c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations))) {
+		c->done(c->data, NULL);
+		creation_done(c);
+	}
 }
 
 /* Everyone who waits learns that no answer will come. */
@@ -89,6 +127,7 @@ static void go_down(struct link *l)
 		uv_close((uv_handle_t *)&l->poll, on_poll_closed);
 	}
 	fail_all(l);
+	fail_creations(l);
 	if (was_up)
 		l->ops->on_down(l->context);
 }
@@ -125,6 +164,8 @@ static void answer(struct link *l, const union spawner_message *m)
 		if (!*at)
 			l->last = at;
 		l->count--;
+		if (w->type == SPAWNER_CREATE)
+			l->being_made--;
 		w->done(w->data, &m->header);
 		free(w);
 	}
@@ -142,6 +183,7 @@ static void on_ready(uv_poll_t *p, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		send_unsent(l);
+	send_creations(l);
 	while (r > 0 && !uv_is_closing((uv_handle_t *)&l->poll) &&
 	       (r = spawner_receive(&l->client, &m)) > 0) {
 		if (m.header.type == SPAWNER_ENDED)
@@ -149,10 +191,12 @@ static void on_ready(uv_poll_t *p, int status, int events)
 		else
 			answer(l, &m);
 	}
-	if (r < 0)
+	if (r < 0) {
 		go_down(l);
-	else if (!uv_is_closing((uv_handle_t *)&l->poll))
+	} else if (!uv_is_closing((uv_handle_t *)&l->poll)) {
+		send_creations(l); /* in the place of those that were answered */
 		watch(l);
+	}
 }
 
 static void on_hello(void *data, const struct spawner_header *message)
@@ -220,9 +264,13 @@ struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *
 {
 	struct link *l = calloc(1, sizeof *l);
 
-	if (!l || strlen(path) >= sizeof l->path) {
+	if (l)
+		l->creations = quota_queue_new(MOST_OF_OWNER, MOST_CREATIONS);
+	if (!l || !l->creations || strlen(path) >= sizeof l->path) {
+		if (l)
+			quota_queue_free(l->creations);
 		free(l);
-		err_set(e, l ? ENAMETOOLONG : ENOMEM, "reach the spawner");
+		err_set(e, 0, "reach the spawner at %s: no memory, or too long a path", path);
 		return NULL;
 	}
 	l->loop = loop;
@@ -250,15 +298,51 @@ bool link_is_up(const struct link *l)
 	return l->up;
 }
 
-int link_create(struct link *l, struct spawner_create *c, const int *fds, size_t fd_count,
-		link_answer done, void *data)
+static void send_creations(struct link *l)
 {
-	int64_t sequence;
+	while (l->up && l->being_made < AT_A_TIME) {
+		struct creation *c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations);
+		int64_t sequence;
 
-	if (!l->up)
+		if (!c)
+			return;
+		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request, c->fds,
+					c->fd_count);
+		if (sequence == -EAGAIN) {
+			l->next = c;
+			watch(l);
+			return;
+		}
+		/* Anything else is a line that is going down: nobody will answer. */
+		if (sequence < 0 || add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
+			c->done(c->data, NULL);
+		else
+			l->being_made++;
+		creation_done(c);
+	}
+}
+
+int link_create(struct link *l, const char *owner, const struct spawner_create *request,
+		const int *fds, size_t fd_count, link_answer done, void *data)
+{
+	struct creation *c = l->up && fd_count <= SPEC_MAX_VOLUMES ? calloc(1, sizeof *c) : NULL;
+
+	if (!c)
 		return -1;
-	sequence = spawner_send(&l->client, SPAWNER_CREATE, c, sizeof *c, fds, fd_count);
-	return sequence < 0 ? -1 : add(l, SPAWNER_CREATE, NULL, false, sequence, done, data);
+	c->request = *request;
+	c->done = done;
+	c->data = data;
+	for (; c->fd_count < fd_count; c->fd_count++) {
+		c->fds[c->fd_count] = fcntl(fds[c->fd_count], F_DUPFD_CLOEXEC, 0);
+		if (c->fds[c->fd_count] < 0)
+			break;
+	}
+	if (c->fd_count < fd_count || quota_queue_push(l->creations, owner, c) < 0) {
+		creation_done(c);
+		return -1;
+	}
+	send_creations(l);
+	return 0;
 }
 
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done, void *data)

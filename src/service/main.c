@@ -4,6 +4,7 @@
  * configuration as descriptors. It opens its state, finds what lives, and serves until SIGTERM.
  */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -226,6 +227,7 @@ static void on_housekeeping(uv_timer_t *t)
 	if (more < 0)
 		store_failed(v, &e);
 	artifacts_retain(v);
+	malloc_trim(0); /* what large bodies have left behind */
 	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
 }
 
@@ -264,6 +266,8 @@ static int start(struct service *v, struct err *e)
 	uv_prepare_init(&v->loop, &v->commit);
 	v->commit.data = v;
 	uv_prepare_start(&v->commit, on_turn);
+	uv_timer_init(&v->loop, &v->again);
+	v->again.data = v;
 	uv_timer_init(&v->loop, &v->housekeeping);
 	v->housekeeping.data = v;
 	uv_timer_start(&v->housekeeping, on_housekeeping, HOUSEKEEPING_MS, 0);

@@ -14,7 +14,7 @@
 #include "service/recover.h"
 #include "service/run.h"
 
-enum { LIVE_MAX = 65536 };
+enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };
 
 struct list {
 	struct service *service;
@@ -35,26 +35,40 @@ static const struct spawner_live *take_live(struct list *l, const char *id)
 
 /* ---- commands of an adopted sandbox ---- */
 
+struct wanted {
+	struct stored_run run;
+	bool found;
+};
+
 struct search {
 	struct box *box;
-	struct stored_run runs[64];
-	bool found[64];
-	size_t count;
+	struct wanted *runs;
+	size_t count, room;
 };
 
 static int add_run(const struct stored_run *r, void *data)
 {
 	struct search *s = data;
-	struct stored_run *to = &s->runs[s->count];
+	struct stored_run *to;
 
-	if (s->count == sizeof s->runs / sizeof *s->runs)
-		return 1;
+	if (s->count == s->room) {
+		size_t room = s->room ? s->room * 2 : 4;
+		struct wanted *more = realloc(s->runs, room * sizeof *more);
+
+		if (!more)
+			return 1;
+		s->runs = more;
+		s->room = room;
+	}
+	s->runs[s->count].found = false;
+	to = &s->runs[s->count].run;
 	*to = *r;
 	to->owner = strdup(r->owner);
 	to->session = r->session ? strdup(r->session) : NULL;
 	to->kind = strdup(r->kind ? r->kind : "run");
 	to->input_sha256 = r->input_sha256 ? strdup(r->input_sha256) : NULL;
-	to->error_code = to->result = to->artifact_path = NULL;
+	to->result = r->result ? strdup(r->result) : NULL;
+	to->error_code = to->artifact_path = NULL;
 	s->count++;
 	return 0;
 }
@@ -65,11 +79,12 @@ static void search_done(struct search *s)
 	bool one_shot = s->box->stored.one_shot, running = false;
 
 	for (size_t i = 0; i < s->count; i++) {
-		if (!s->found[i])
-			run_lost(v, &s->runs[i]); /* asked for, and never begun */
-		running = running || s->found[i];
-		stored_run_done(&s->runs[i]);
+		if (!s->runs[i].found) /* asked for, and never begun; or it has gone with its sandbox */
+			run_lost(v, &s->runs[i].run, REASON_LOST);
+		running = running || s->runs[i].found;
+		stored_run_done(&s->runs[i].run);
 	}
+	free(s->runs);
 	if (one_shot && !running)
 		box_end(s->box, REASON_LOST);
 	box_release(s->box);
@@ -83,9 +98,9 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 
 	if (f->type == FRAME_COMMAND && command_record_decode(payload, f->size, &r) == 0) {
 		for (size_t i = 0; i < s->count; i++)
-			if (!s->found[i] && strcmp(s->runs[i].id, r.tag) == 0) {
-				s->found[i] = true;
-				run_adopt(s->box, &s->runs[i], &r);
+			if (!s->runs[i].found && strcmp(s->runs[i].run.id, r.tag) == 0) {
+				s->runs[i].found = true;
+				run_adopt(s->box, &s->runs[i].run, &r);
 			}
 		return;
 	}
@@ -114,9 +129,10 @@ static void find_commands(struct box *b)
 		return;
 	s->box = b;
 	box_hold(b);
-	if (store_run_list(b->service->store, b->stored.id, true, 64, add_run, s, &e) < 0)
+	if (store_run_list(b->service->store, b->stored.id, true, RUNS_MAX, add_run, s, &e) < 0)
 		store_failed(b->service, &e);
 	if (s->count == 0 && !b->stored.one_shot) {
+		free(s->runs);
 		box_release(b);
 		free(s);
 		return;
@@ -130,15 +146,19 @@ static void find_commands(struct box *b)
 
 /* ---- sandboxes ---- */
 
-static int lose_run(const struct stored_run *r, void *data)
+/* Its sandbox is gone for this reason: so are its runs. */
+static void lose_runs(struct service *v, const char *sandbox, enum reason why)
 {
 	struct search s = {.box = NULL};
+	struct err e = {0};
 
-	if (add_run(r, &s) == 0) {
-		run_lost(data, &s.runs[0]);
-		stored_run_done(&s.runs[0]);
+	if (store_run_list(v->store, sandbox, true, RUNS_MAX, add_run, &s, &e) < 0)
+		store_failed(v, &e);
+	for (size_t i = 0; i < s.count; i++) {
+		run_lost(v, &s.runs[i].run, why);
+		stored_run_done(&s.runs[i].run);
 	}
-	return 0;
+	free(s.runs);
 }
 
 static int copy_sandbox(const struct stored_sandbox *from, struct stored_sandbox *to)
@@ -181,9 +201,8 @@ static int settle(const struct stored_sandbox *stored, void *data)
 		for (size_t i = 0; i < l->count; i++)
 			if (&l->live[i] == live)
 				l->used[i] = false;
-	box_lost(v, &copy);
-	if (store_run_list(v->store, stored->id, true, 1000, lose_run, v, &e) < 0)
-		store_failed(v, &e);
+	box_lost(v, &copy, REASON_LOST);
+	lose_runs(v, copy.id, copy.reason);
 	stored_sandbox_done(&copy);
 	return 0;
 }
@@ -273,6 +292,83 @@ static void on_live(void *data, const struct spawner_header *message)
 	free(l->live);
 	free(l->used);
 	free(l);
+}
+
+/* ---- ends that nobody here was waiting for ---- */
+
+/* It ended while we were away, and the spawner knows how: that is better than "lost". */
+void recover_end(struct service *v, const struct spawner_ended *ended)
+{
+	struct stored_sandbox s = {0};
+	struct err e = {0};
+
+	if (store_sandbox_get(v->store, ended->id, &s, &e) != 0)
+		return;
+	if (s.state != STATE_ENDED && s.state != STATE_CREATING) {
+		box_lost(v, &s, box_judge_end(&s, ended));
+		lose_runs(v, s.id, s.reason);
+	}
+	stored_sandbox_done(&s);
+}
+
+/* ---- when the store has failed ---- */
+
+/* An end that the spawner has told, and that could not be written down. */
+struct unwritten {
+	struct unwritten *next;
+	struct spawner_ended ended;
+};
+
+void recover_keep_end(struct service *v, const struct spawner_ended *ended)
+{
+	struct unwritten *u;
+
+	for (u = v->unwritten; u; u = u->next)
+		if (strcmp(u->ended.id, ended->id) == 0)
+			return;
+	u = malloc(sizeof *u);
+	if (!u)
+		return; /* the spawner keeps it, and tells it after the next start */
+	*u = (struct unwritten){v->unwritten, *ended};
+	v->unwritten = u;
+}
+
+static void write_all(struct service *v)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(v->boxes); i++)
+		for (struct box *b = v->boxes[i]; b; b = b->next)
+			box_write_again(b);
+	for (struct run *r = v->runs; r; r = r->next)
+		run_write_again(r);
+	for (struct unwritten *u = v->unwritten; u; u = u->next)
+		recover_end(v, &u->ended);
+	audit(v, "system", NULL, "state.written_again", "state", NULL);
+}
+
+static void on_again(uv_timer_t *t)
+{
+	struct service *v = t->data;
+	struct unwritten *u;
+
+	write_all(v);
+	if (service_commit(v) < 0)
+		return; /* which has started the clock again */
+	log_event("store.again", NULL);
+	for (struct run *r = v->runs, *next; r; r = next) {
+		next = r->next;
+		run_written(r);
+	}
+	while ((u = v->unwritten)) {
+		v->unwritten = u->next;
+		box_release_end(v, u->ended.id);
+		free(u);
+	}
+}
+
+void recover_store(struct service *v)
+{
+	if (!v->stopping && !uv_is_active((uv_handle_t *)&v->again))
+		uv_timer_start(&v->again, on_again, AGAIN_MS, 0);
 }
 
 void recover(struct service *v)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/run.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static void finish(struct run *r);
 
 /* ---- what is remembered ---- */
 
-static void put(struct run *r, const char *result, const char *artifact_path)
+static void put(struct run *r, bool ended, const char *result, const char *artifact_path)
 {
 	struct stored_run s = {
 		.owner = r->owner,
@@ -35,18 +36,18 @@ static void put(struct run *r, const char *result, const char *artifact_path)
 		.kind = r->kind,
 		.input_sha256 = r->input_sha256,
 		.input_bytes = r->input_bytes,
-		.ended = result != NULL,
+		.ended = ended,
 		.reason = r->result.reason,
 		.exit_code = r->result.has_exit_code ? r->result.exit_code : -1,
 		.result = (char *)(uintptr_t)result,
 		.artifact_path = (char *)(uintptr_t)artifact_path,
 		.created_ms = r->created_ms,
-		.ended_ms = result ? wall_ms() : 0,
+		.ended_ms = ended ? wall_ms() : 0,
 	};
 	enum code code = result_code(&r->result);
 	struct err e = {0};
 
-	if (result && code != CODE_NONE)
+	if (ended && code != CODE_NONE)
 		s.error_code = (char *)(uintptr_t)codes[code].name;
 	memcpy(s.id, r->result.id, sizeof s.id);
 	memcpy(s.sandbox, r->result.sandbox, sizeof s.sandbox);
@@ -68,6 +69,7 @@ static void clock_closed(uv_handle_t *h)
 	result_done(&r->result);
 	free(r->input);
 	json_decref(r->files);
+	json_decref(r->json);
 	free(r->owner);
 	free(r->session);
 	free(r->kind);
@@ -134,16 +136,12 @@ static void count(struct run *r)
 static void remember_end(struct run *r)
 {
 	struct service *v = r->service;
-	_cleanup_json_ json_t *j = run_result_json(r);
+	json_t *j = r->json ? r->json : run_result_json(r);
 	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	enum reason reason = r->result.reason;
 
-	put(r, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
-	v->metrics.runs[reason]++;
-	v->metrics.exec_us_sum += now_us() - r->asked_us;
-	v->metrics.exec_count++;
-	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
-	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
+	r->json = j; /* whoever asked gets the same */
+	put(r, true, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
 	audit(v, r->owner, r->session, "run.end", r->result.id,
 	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
 			reasons[reason].name, "exit_code",
@@ -152,15 +150,24 @@ static void remember_end(struct run *r)
 			json_incref(json_object_get(j, "limits_hit") ?: json_null())));
 }
 
-static void finish(struct run *r)
+static void tell_end(struct run *r)
+{
+	struct service *v = r->service;
+	enum reason reason = r->result.reason;
+
+	v->metrics.runs[reason]++;
+	v->metrics.exec_us_sum += now_us() - r->asked_us;
+	v->metrics.exec_count++;
+	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
+	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
+	quota_count_output(v->quotas, r->owner, r->session,
+			   r->result.out.bytes + r->result.err.bytes, now_us());
+}
+
+static void complete(struct run *r)
 {
 	struct result *result = &r->result;
 
-	if (r->ending)
-		return;
-	r->ending = true;
-	hang_up(r);
-	take_verdict_of_box(r);
 	count(r);
 	judge(&r->evidence, result);
 	if (result->reason == REASON_OOM)
@@ -169,42 +176,24 @@ static void finish(struct run *r)
 	result->enforced = r->box->enforced;
 	if (!result->enforced.runtime)
 		report_enforced(result, &r->spec, NULL, NULL);
-	if (r->evidence.main_ended && r->started_us && !result->wall_ms)
+	if (r->started_us && result->wall_ms == 0)
 		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
-	remember_end(r);
-	service_commit(r->service); /* before anybody is told */
-	quota_count_output(r->service->quotas, r->owner, r->session,
-			   result->out.bytes + result->err.bytes, now_us());
-	artifacts_close(r);
-	if (r->ops && r->ops->on_end)
-		r->ops->on_end(r);
-	waiter_remove(&r->box->made, &r->made);
-	waiter_remove(&r->box->gone, &r->gone);
-	unlink_run(r);
-	box_release(r->box);
-	uv_timer_stop(&r->clock);
-	uv_close((uv_handle_t *)&r->clock, clock_closed);
 }
 
-static void on_gone(struct waiter *w, struct box *b)
+/* What is known of the end before something is killed for it: with init goes all that it remembers, and
+ * we may go with it. */
+static void remember_verdict(struct run *r)
 {
-	(void)b;
-	finish((struct run *)((char *)w - offsetof(struct run, gone)));
-}
+	struct result before = r->result;
+	_cleanup_json_ json_t *j = NULL;
+	_cleanup_free_ char *text = NULL;
 
-/* The command's part is done. A sandbox of its own is ended and seen dead before the answer. */
-static void conclude(struct run *r)
-{
-	hang_up(r);
-	if (!r->owns_box || r->box->stored.state == STATE_ENDED) {
-		finish(r);
-		return;
-	}
-	uv_timer_stop(&r->clock);
-	box_end(r->box, r->evidence.has_verdict ? r->evidence.verdict : REASON_EXITED);
+	complete(r);
+	j = run_result_json(r);
+	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	put(r, false, text, NULL);
+	r->result = before;
 }
-
-/* ---- clocks ---- */
 
 static void on_killed(struct talk *t, const struct frame *f, const unsigned char *payload)
 {
@@ -233,6 +222,78 @@ static void tell_init(struct box *b, enum frame_type type, const void *record, s
 		talk_send(t, type, record, size, NULL, 0);
 }
 
+static void close_run(struct run *r)
+{
+	unlink_run(r);
+	box_release(r->box);
+	uv_timer_stop(&r->clock);
+	uv_close((uv_handle_t *)&r->clock, clock_closed);
+}
+
+static void finish(struct run *r)
+{
+	struct box *b = r->box;
+
+	if (r->ending)
+		return;
+	r->ending = true;
+	uv_timer_stop(&r->clock);
+	hang_up(r);
+	take_verdict_of_box(r);
+	complete(r);
+	remember_end(r);
+	r->unwritten = service_commit(r->service) < 0; /* before anybody is told */
+	tell_end(r);
+	artifacts_close(r);
+	if (r->ops && r->ops->on_end)
+		r->ops->on_end(r);
+	r->ops = NULL;
+	waiter_remove(&b->made, &r->made);
+	waiter_remove(&b->gone, &r->gone);
+	/* Init may forget what is written down, and not before: until then it is the only one who knows. */
+	if (r->command_over && !r->owns_box && b->stored.state != STATE_ENDED && !b->killing)
+		tell_init(b, FRAME_FORGET, &r->number, sizeof r->number);
+	if (!r->unwritten)
+		close_run(r);
+}
+
+void run_write_again(struct run *r)
+{
+	if (r->unwritten)
+		remember_end(r);
+	else if (r->evidence.has_verdict)
+		remember_verdict(r);
+	else
+		put(r, false, NULL, NULL);
+}
+
+void run_written(struct run *r)
+{
+	if (r->unwritten)
+		close_run(r);
+}
+
+static void on_gone(struct waiter *w, struct box *b)
+{
+	(void)b;
+	finish((struct run *)((char *)w - offsetof(struct run, gone)));
+}
+
+/* The command's part is done. A sandbox of its own is ended and seen dead before the answer. */
+static void conclude(struct run *r)
+{
+	hang_up(r);
+	if (!r->owns_box || r->box->stored.state == STATE_ENDED) {
+		finish(r);
+		return;
+	}
+	uv_timer_stop(&r->clock);
+	remember_verdict(r);
+	box_end(r->box, r->evidence.has_verdict ? r->evidence.verdict : REASON_EXITED);
+}
+
+/* ---- clocks ---- */
+
 /* End the command for this reason; the verdict comes before the kill. */
 static void stop_command(struct run *r, enum reason verdict)
 {
@@ -242,12 +303,15 @@ static void stop_command(struct run *r, enum reason verdict)
 		return;
 	r->evidence.has_verdict = true;
 	r->evidence.verdict = verdict;
-	if (r->owns_box)
+	if (r->owns_box) {
 		conclude(r);
-	else if (r->started)
+	} else if (r->started) {
+		remember_verdict(r);
+		service_commit(r->service);
 		tell_init(r->box, FRAME_KILL, &k, sizeof k);
-	else
+	} else {
 		finish(r);
+	}
 }
 
 static void arm(struct run *r);
@@ -476,18 +540,34 @@ static int start_payload(const struct run *r, struct start_record *s, char **ret
 	return 0;
 }
 
+static void on_could_not(uv_timer_t *t)
+{
+	conclude(t->data);
+}
+
+/* Told by the loop, not from inside run_new(): its caller does not know the run yet. */
 static void could_not(struct run *r, const char *stage, const struct err *e)
 {
-	if (r->box->killing || r->box->stored.state == STATE_ENDED) {
-		sandbox_is_going(r);
-		return;
-	}
 	r->evidence.create_failed = true;
 	r->evidence.failed_as = REASON_CREATE_FAILED;
 	snprintf(r->result.stage, sizeof r->result.stage, "%s", stage);
 	r->result.errnum = e->errnum;
 	snprintf(r->result.message, sizeof r->result.message, "%s", e->text);
-	conclude(r);
+	uv_timer_start(&r->clock, on_could_not, 0, 0);
+}
+
+/* Only a full queue says nothing about its init; anything else is that of a dead one. */
+static void cannot_talk(struct run *r, const char *stage, struct err *e)
+{
+	bool full = e->errnum == EAGAIN || e->errnum == EMFILE || e->errnum == ENFILE ||
+		    e->errnum == ENOMEM;
+
+	if (!full || r->box->killing) {
+		sandbox_is_going(r);
+		return;
+	}
+	err_set(e, e->errnum, "too much at a time");
+	could_not(r, stage, e);
 }
 
 int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
@@ -504,7 +584,8 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
 				    ? 0
 				    : (uint32_t)limit_ms,
-		.keep_bytes = s->max_output_bytes,
+		/* One more byte, where passing the limit is the end of it. */
+		.keep_bytes = s->max_output_bytes + (s->kill_on_output_limit ? 1 : 0),
 	};
 	memcpy(ret->tag, r->result.id, sizeof ret->tag);
 	return start_payload(r, ret, ret_strings, ret_size, e);
@@ -518,10 +599,14 @@ static void start_command(struct run *r)
 	size_t size;
 
 	r->oom_known = box_oom_count(r->box, &r->oom_before);
-	r->cpu_known = box_cpu_us(r->box, &r->cpu_before);
-	if (run_start_record(r, &s, &strings, &size, &e) < 0 ||
-	    !(r->talk = box_talk(r->box, &command_ops, r, &e))) {
+	r->cpu_known = r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(r->box, &r->cpu_before);
+	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);
+		return;
+	}
+	r->talk = box_talk(r->box, &command_ops, r, &e);
+	if (!r->talk) {
+		cannot_talk(r, "start", &e);
 		return;
 	}
 	talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
@@ -535,8 +620,6 @@ static void command_is_over(struct run *r)
 	uv_timer_stop(&r->clock);
 	r->command_over = true;
 	hang_up(r);
-	if (!r->owns_box)
-		tell_init(r->box, FRAME_FORGET, &r->number, sizeof r->number);
 	if (r->want_artifacts && !r->evidence.has_verdict)
 		artifacts_begin(r); /* calls run_artifacts_done() */
 	else
@@ -600,7 +683,7 @@ static void next_file(struct run *r)
 	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
 	r->talk = box_talk(r->box, &file_ops, r, &e);
 	if (!r->talk) {
-		could_not(r, "files", &e);
+		cannot_talk(r, "files", &e);
 		return;
 	}
 	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
@@ -629,8 +712,12 @@ static void begin(struct run *r)
 static void on_made(struct waiter *w, struct box *b)
 {
 	struct run *r = (struct run *)((char *)w - offsetof(struct run, made));
+	struct err e = {0};
 
-	if (b->stored.state == STATE_RUNNING || b->stored.state == STATE_PAUSED)
+	/* That it is made has to be known: after our death one that is being made is taken away. */
+	if (b->stored.state != STATE_ENDED && service_record(r->service, &e) < 0)
+		could_not(r, "start", &e);
+	else if (b->stored.state == STATE_RUNNING || b->stored.state == STATE_PAUSED)
 		begin(r);
 	/* else it could not be made: on_gone is told next */
 }
@@ -692,12 +779,16 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	r->data = data;
 	r->result.timeout_us = r->spec.timeout_us;
 	make_object_id(r->result.id, "run_");
-	put(r, NULL, NULL);
-	event_emit(r->service, "run.started", b, r->result.id, NULL);
+	put(r, false, NULL, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
 			(json_int_t)r->input_bytes, "input_sha256",
 			r->input_sha256 ? json_string(r->input_sha256) : json_null()));
+	if (service_record(r->service, e) < 0) {
+		close_run(r);
+		return NULL;
+	}
+	event_emit(r->service, "run.started", b, r->result.id, NULL);
 	waiter_add(&b->gone, &r->gone);
 	if (b->stored.state == STATE_CREATING)
 		waiter_add(&b->made, &r->made);
@@ -729,27 +820,70 @@ void run_resume_output(struct run *r)
 		talk_resume(r->talk);
 }
 
+/* The name as a path of the API: everything but RFC 3986's unreserved characters and "/" encoded. */
+static json_t *artifact_href(const char *id, const char *path)
+{
+	_cleanup_free_ char *encoded = malloc(strlen(path) * 3 + 1);
+	char *to = encoded;
+
+	if (!encoded)
+		return json_null();
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (isalnum(*p) || strchr("-._~/", *p))
+			*to++ = (char)*p;
+		else
+			to += snprintf(to, 4, "%%%02X", *p);
+	*to = '\0';
+	return json_sprintf("/v1/runs/%s/artifacts/%s", id, encoded);
+}
+
 json_t *run_result_json(const struct run *r)
 {
-	json_t *j = result_to_json(&r->result), *row;
-	char href[SPEC_PATH_SIZE + 128];
+	json_t *j = r->json ? NULL : result_to_json(&r->result), *row;
 	size_t i;
 
+	if (r->json)
+		return json_incref(r->json);
 	json_array_foreach(json_object_get(j, "artifacts"), i, row) {
 		if (!json_is_null(json_object_get(row, "skipped")))
 			continue;
-		snprintf(href, sizeof href, "/v1/runs/%s/artifacts/%s", r->result.id,
-			 json_string_value(json_object_get(row, "path")));
-		json_object_set_new(row, "href", json_string(href));
+		json_object_set_new(row, "href",
+				    artifact_href(r->result.id, json_string_value(json_object_get(
+									row, "path"))));
 	}
 	return j;
 }
 
 /* ---- after a restart ---- */
 
+static int find_reason(const char *name)
+{
+	for (int i = 0; name && i < REASON_COUNT; i++)
+		if (strcmp(reasons[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+/* Why it was being killed when we were. */
+static void take_stored_verdict(struct run *r, const char *text)
+{
+	_cleanup_json_ json_t *j = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
+	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
+
+	r->evidence.has_verdict = reason == REASON_TIMEOUT || reason == REASON_CPU_TIME ||
+				  reason == REASON_IDLE_TIMEOUT || reason == REASON_OUTPUT_LIMIT ||
+				  reason == REASON_CANCELLED || reason == REASON_KILLED;
+	if (!r->evidence.has_verdict)
+		return;
+	r->evidence.verdict = (enum reason)reason;
+	snprintf(r->result.message, sizeof r->result.message, "%s",
+		 json_string_value(json_object_get(j, "message")) ?: "");
+}
+
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c)
 {
 	struct attach_record a = {.number = c->number, .follow = 1};
+	struct kill_record k = {c->number, SIGKILL, 1};
 	struct run *r = allocate(b, stored->owner, stored->session, stored->kind);
 	struct err e = {0};
 
@@ -761,6 +895,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->input_bytes = stored->input_bytes;
 	r->owns_box = b->stored.one_shot;
 	r->number = c->number;
+	take_stored_verdict(r, stored->result);
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
 	r->spec.memory_bytes = b->spec.memory_bytes;
@@ -768,21 +903,41 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->spec.max_output_bytes = b->spec.max_output_bytes;
 	waiter_add(&b->gone, &r->gone);
 	r->talk = box_talk(b, &command_ops, r, &e);
-	if (r->talk)
-		talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
-	else
+	if (!r->talk) {
 		sandbox_is_going(r);
+		return;
+	}
+	talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
+	if (r->evidence.has_verdict && !r->owns_box) /* the kill may not have gone out */
+		tell_init(b, FRAME_KILL, &k, sizeof k);
 }
 
-void run_lost(struct service *v, struct stored_run *stored)
+/* The result that was written down before the end was brought about. */
+static bool take_stored_result(struct stored_run *stored)
 {
-	struct result result = {.reason = REASON_LOST,
+	_cleanup_json_ json_t *j = stored->result ? json_loads(stored->result, JSON_ALLOW_NUL, NULL) : NULL;
+	const char *code = json_string_value(json_object_get(j, "error_code"));
+	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
+	json_t *exit_code = json_object_get(j, "exit_code");
+
+	if (reason < 0)
+		return false;
+	stored->reason = (enum reason)reason;
+	stored->exit_code = json_is_integer(exit_code) ? (int)json_integer_value(exit_code) : -1;
+	free(stored->error_code);
+	stored->error_code = code ? strdup(code) : NULL;
+	return true;
+}
+
+static void make_lost_result(struct stored_run *stored, enum reason why)
+{
+	struct result result = {.reason = why,
 				.cpu_us = RESULT_UNKNOWN,
 				.memory_peak_bytes = RESULT_UNKNOWN,
 				.pids_peak = RESULT_UNKNOWN};
-	struct spec spec = {0};
 	_cleanup_json_ json_t *j = NULL;
-	struct err e = {0};
+	enum code code = result_code(&result);
+	struct spec spec = {0};
 
 	memcpy(result.id, stored->id, sizeof result.id);
 	memcpy(result.sandbox, stored->sandbox, sizeof result.sandbox);
@@ -792,14 +947,22 @@ void run_lost(struct service *v, struct stored_run *stored)
 	j = result_to_json(&result);
 	free(stored->result);
 	stored->result = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	stored->ended = true;
-	stored->reason = REASON_LOST;
+	stored->reason = why;
 	free(stored->error_code);
-	stored->error_code = strdup(codes[CODE_SANDBOX_LOST].name);
+	stored->error_code = code != CODE_NONE ? strdup(codes[code].name) : NULL;
 	stored->exit_code = -1;
+}
+
+void run_lost(struct service *v, struct stored_run *stored, enum reason why)
+{
+	struct err e = {0};
+
+	if (!take_stored_result(stored))
+		make_lost_result(stored, why == REASON_EXITED ? REASON_LOST : why);
+	stored->ended = true;
 	stored->ended_ms = wall_ms();
 	if (store_begin(v->store, &e) < 0 || store_run_put(v->store, stored, &e) < 0)
 		store_failed(v, &e);
 	audit(v, "system", stored->session, "run.end", stored->id,
-	      json_pack("{ss}", "reason", reasons[REASON_LOST].name));
+	      json_pack("{ss}", "reason", reasons[stored->reason].name));
 }

@@ -50,11 +50,13 @@ struct run {
 	uv_timer_t clock;
 	bool streamed, owns_box, want_artifacts, output_folder;
 	bool started, command_over, ending, cancelled, input_ended;
+	bool unwritten; /* ended and told, but not in the store */
 	char *input;
 	size_t input_size, input_sent, input_taken;
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
+	json_t *json; /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;
@@ -84,7 +86,12 @@ void run_resume_output(struct run *r);
 
 /* After a restart: find a run of the store again by its tag. */
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c);
-/* It was alive in the store, and no sandbox knows it. */
-void run_lost(struct service *v, struct stored_run *stored);
+/* It was alive in the store, and no sandbox knows it: it gets the result that was written down before its end
+ * was brought about, else one of this reason (why its sandbox ended). */
+void run_lost(struct service *v, struct stored_run *stored, enum reason why);
+
+/* The store failed. Write its row again, and when that has succeeded, let go of one that has ended. */
+void run_write_again(struct run *r);
+void run_written(struct run *r);
 
 #endif

@@ -234,7 +234,8 @@ void runs_create(struct call *c)
 
 static json_t *run_json(const struct stored_run *s)
 {
-	json_t *result = s->result ? json_loads(s->result, 0, NULL) : NULL;
+	/* Before the end it is only what will be said if we should die now. */
+	json_t *result = s->ended && s->result ? json_loads(s->result, JSON_ALLOW_NUL, NULL) : NULL;
 
 	return json_pack("{ss ss ss ss so so so}", "id", s->id, "sandbox", s->sandbox, "kind",
 			 s->kind ? s->kind : "run", "state", s->ended ? "ended" : "running",

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@
 #include "service/config.h"
 #include "settings/settings.h"
 
-enum { EXIT_USAGE = 2, FAST_S = 2, BACKLOG = 1024, MOST_PAUSE_MS = 5000, STOP_LIMIT_S = 10 };
+enum { EXIT_USAGE = 2, FAST_S = 2, BACKLOG = 1024, MOST_PAUSE_MS = 5000, STOP_LIMIT_S = 10, OLD_ONE_MS = 3000 };
 
 struct child {
 	const char *name;
@@ -208,8 +209,17 @@ static int bind_unix(struct serve *s, struct err *e)
 	if (socket_group(s, &gid, e) < 0)
 		return -1;
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
-		return err_set(e, 0, "%s: another service answers there", path);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
+		/* Maybe the cloched of a serve that was killed, which has just been told to end. */
+		struct pollfd p = {.fd = fd};
+
+		if (poll(&p, 1, OLD_ONE_MS) <= 0)
+			return err_set(e, 0, "%s: another service answers there", path);
+		close(fd);
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd < 0)
+			return err_set(e, errno, "%s", path);
+	}
 	if (unlink(path) < 0 && errno != ENOENT)
 		return err_set(e, errno, "%s", path);
 	before = umask(0177);
@@ -473,6 +483,13 @@ static void child_ended(struct child *c, int status)
 			WEXITSTATUS(status));
 }
 
+/* After cloched, which may still tell it something. */
+static void stop_spawner(const struct serve *s)
+{
+	if (!s->cloched.pid && s->spawner.pid)
+		kill(s->spawner.pid, SIGTERM);
+}
+
 static void reap(struct serve *s)
 {
 	struct child *children[] = {&s->spawner, &s->cloched};
@@ -482,10 +499,12 @@ static void reap(struct serve *s)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		for (size_t i = 0; i < ARRAY_SIZE(children); i++)
 			if (children[i]->pid == pid) {
-				if (s->stopping)
+				if (s->stopping) {
 					children[i]->pid = 0;
-				else
+					stop_spawner(s);
+				} else {
 					child_ended(children[i], status);
+				}
 			}
 }
 
@@ -511,8 +530,7 @@ static void stop(struct serve *s)
 	s->stopping = true;
 	if (s->cloched.pid)
 		kill(s->cloched.pid, SIGTERM);
-	if (s->spawner.pid)
-		kill(s->spawner.pid, SIGTERM);
+	stop_spawner(s);
 	alarm(STOP_LIMIT_S);
 }
 

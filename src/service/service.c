@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "service/problem.h"
 
 enum { ID_DIGITS = 32, LOG_MAX = 16384 };
 
@@ -82,17 +83,30 @@ void store_failed(struct service *v, const struct err *e)
 	if (!v->store_error[0])
 		log_event("store.failed", json_pack("{ss}", "error", e->text));
 	snprintf(v->store_error, sizeof v->store_error, "%s", e->text);
+	v->store_missed = true;
 }
 
-void service_commit(struct service *v)
+int service_commit(struct service *v)
 {
 	struct err e = {0};
+	bool missed;
 
 	if (store_commit(v->store, &e) < 0)
 		store_failed(v, &e);
+	missed = TAKE(v->store_missed, false);
+	if (missed)
+		recover_store(v);
 	else if (v->store_error[0] && v->store_wrote)
 		v->store_error[0] = '\0';
 	v->store_wrote = false;
+	return missed ? -1 : 0;
+}
+
+int service_record(struct service *v, struct err *e)
+{
+	if (service_commit(v) == 0)
+		return 0;
+	return problem_set(e, PROBLEM_UNAVAILABLE, "the state cannot be written; nothing was begun");
 }
 
 void audit(struct service *v, const char *actor, const char *session, const char *action,

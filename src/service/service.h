@@ -58,6 +58,9 @@ struct service {
 	size_t openapi_size;
 	char store_error[768]; /* why the last write failed; "" when it did not */
 	bool store_wrote;
+	bool store_missed; /* a write of this turn failed */
+	uv_timer_t again;  /* what could not be written is tried again */
+	struct unwritten *unwritten; /* recover.c */
 	bool stopping, ready, failed;
 	int64_t started_ms;
 };
@@ -72,11 +75,15 @@ void make_object_id(char ret[40], const char *prefix);
 /* Whether text is such an id. */
 bool is_object_id(const char *text, const char *prefix);
 
-/* What cannot be stored is said once on stderr and makes /healthz fail; the service goes on. */
+/* What cannot be stored is said once on stderr and makes /healthz fail; the service goes on, begins nothing
+ * new, and writes what is alive and what ended meanwhile as soon as there is room again. */
 void store_failed(struct service *v, const struct err *e);
 
-/* What was written in this turn is on its way to the disk after this: before an answer that says so. */
-void service_commit(struct service *v);
+/* What was written in this turn is on its way to the disk after this: before an answer that says so. -1: it
+ * was not written. */
+int service_commit(struct service *v);
+/* -1 and a problem: nothing may begin that is not written down. */
+int service_record(struct service *v, struct err *e) must_check;
 
 /* watch.c: tell everyone; counted, kept in the ring. run, reason: NULL if none. */
 void event_emit(struct service *v, const char *type, const struct box *b, const char *run,
@@ -90,5 +97,7 @@ void log_event(const char *event, json_t *details);
 
 /* recover.c: after a start, find out what became of what the store calls alive. */
 void recover(struct service *v);
+/* recover.c: the store failed; write again what is in memory, until that succeeds. */
+void recover_store(struct service *v);
 
 #endif

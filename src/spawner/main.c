@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "native/launch.h"
 #include "spawner/spawner.h"
 
 enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
@@ -219,6 +220,8 @@ static void raise_limits(struct spawner *s)
 
 static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 {
+	int init;
+
 	if (find_places(&s->places, a, e) < 0)
 		return -1;
 	cgroup_host_find(&s->places, &s->host);
@@ -237,7 +240,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 		return err_set(e, errno, "become the reaper of sandboxes");
 	raise_limits(s);
 	s->ending = a->end_all; /* kills what it adopts, serves nobody, ends with the last one */
-	if (boxes_adopt(s, e) < 0)
+	if (launch_prepare(&init, e) < 0 || boxes_adopt(s, e) < 0)
 		return -1;
 	if (s->ending)
 		return 0;

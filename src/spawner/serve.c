@@ -4,6 +4,7 @@
  */
 #include "spawner/spawner.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 {
 	struct box *b = box_find_pid(s, info->si_pid);
 
+	creation_worker_ended(s, info->si_pid);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -89,7 +91,6 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 		break;
 	case SOURCE_WORKER:
 		creation_report(s, (struct worker *)source);
-		creation_next(s);
 		break;
 	case SOURCE_BOX:
 		box_dead(s, (struct box *)source);
@@ -120,6 +121,15 @@ static int deadlines(struct spawner *s)
 	return next <= now ? 0 : next - now > INT32_MAX ? INT32_MAX : (int)(next - now);
 }
 
+/* What was asked before the end: above all what may be forgotten. */
+static void hear_last_words(struct spawner *s)
+{
+	struct pollfd p = {.fd = s->client, .events = POLLIN};
+
+	while (s->client >= 0 && poll(&p, 1, 0) > 0 && p.revents & POLLIN)
+		client_event(s, EPOLLIN);
+}
+
 int spawner_run(struct spawner *s, struct err *e)
 {
 	while (!s->stop && !(s->ending && s->box_count == 0)) {
@@ -130,6 +140,8 @@ int spawner_run(struct spawner *s, struct err *e)
 			return err_set(e, errno, "wait for events");
 		if (n > 0)
 			dispatch(s, &event);
+		creation_next(s);
 	}
+	hear_last_words(s);
 	return 0;
 }

@@ -139,6 +139,7 @@ uint64_t creation_deadlines(struct spawner *s, uint64_t now);
 /* Waiting or being made. cancel: it shall not come to be, or die at once. */
 bool creation_pending(struct spawner *s, const char *id, bool cancel);
 void creation_collect(struct spawner *s); /* all reports that have come */
+void creation_worker_ended(struct spawner *s, pid_t pid);
 
 /* box.c */
 struct box *box_find(const struct spawner *s, const char *id);

@@ -104,12 +104,10 @@ def first():
     call("member walks", "ls", "/run/cloche/sandboxes", user="member")
     call("member opens", "test", "-r", f"/run/cloche/sandboxes/{theirs}/ctl", user="member")
     call("stranger", "cloche", "ls", user="stranger", env={"CLOCHE_SOCKET": "/run/cloche/cloche.sock"})
-    os.makedirs("/srv/data", exist_ok=True)
-    with open("/srv/data/file", "w") as f:
-        f.write("of the host\n")
-    volume = create("volume create", "--volume", "/srv/data:/data")
-    execute("volume exec", volume, "cat /data/file")
-    call("volume kill", "cloche", "kill", volume)
+    call("folder", "sh", "-c", "mkdir ~/data && echo of the host > ~/data/file", user="member", env={"HOME": "/home/member"})
+    volume = create("volume create", "--volume", "/home/member/data:/data", user="member")
+    execute("volume exec", volume, "cat /data/file", user="member")
+    call("volume kill", "cloche", "kill", volume, user="member")
     live = create("create", "--disk", "16m", "--timeout", "1h")
     facts["live"], facts["theirs"] = live, theirs
     execute("exec", live, "df -k /workspace | tail -1; echo kept > /workspace/mark")
