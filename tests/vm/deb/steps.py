@@ -17,7 +17,7 @@ def call(name, *argv, user=None, env=None):
     if user:
         argv = ["runuser", "-u", user, "--", *argv]
     began = time.monotonic()
-    p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
+    p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180,
                        cwd="/", env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", **(env or {})})
     facts[name] = {"status": p.returncode, "out": p.stdout, "err": p.stderr, "seconds": round(time.monotonic() - began, 1)}
     return p.stdout
@@ -128,7 +128,7 @@ def first():
     call("start", "systemctl", "start", "cloche")
     execute("exec after stop and start", live, "cat /workspace/mark")
     os.kill(int(unit()["MainPID"]), 9)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while unit()["NRestarts"] == "0" or unit()["SubState"] != "running":
         assert time.monotonic() < until, unit()
         time.sleep(0.1)  # systemd tells only its own clients
