@@ -43,7 +43,6 @@ static const struct row {
 	ROW_US(run_retention, "30d", "how long runs are remembered")
 	ROW_US(audit_retention, "365d", "how long audit rows are kept")
 	ROW(connections, COUNT, "4096", "open connections in all")
-	ROW(keep_input, FLAG, "false", "keep code in the database, not only its hash")
 };
 
 static int duration_with_days(const char *text, uint64_t *ret)

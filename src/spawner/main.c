@@ -239,8 +239,10 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
 	raise_limits(s);
+	if (launch_prepare(&init, e) < 0)
+		return -1;
 	s->ending = a->end_all; /* kills what it adopts, serves nobody, ends with the last one */
-	if (launch_prepare(&init, e) < 0 || boxes_adopt(s, e) < 0)
+	if (boxes_adopt(s, e) < 0)
 		return -1;
 	if (s->ending)
 		return 0;
