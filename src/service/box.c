@@ -434,21 +434,24 @@ void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
 	uint64_t losses = v->store_losses;
-	enum reason reason;
+	int verdict = -1;
 
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
-		reason = box_judge_end(&b->stored, ended);
-		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+		enum reason reason = box_judge_end(&b->stored, ended);
+
+		verdict = (int)reason;
+		finish(b, reason,
+		       reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
 	} else {
-		recover_end(v, ended);
+		recover_end(v, ended, -1);
 	}
 	/* Only after it is on disk may the spawner forget it; who was told may have committed already. */
 	if (service_commit(v) == 0 && v->store_losses == losses)
 		box_release_end(v, ended->id);
 	else
-		recover_keep_end(v, ended);
+		recover_keep_end(v, ended, verdict);
 }
 
 void box_release_end(struct service *v, const char *id)
