@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/link.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "spawner/client.h"
 
@@ -17,6 +19,9 @@ struct waiting {
 	bool many; /* LIST: several answers, then DONE */
 	enum spawner_type type;
 	char id[SANDBOX_ID_SIZE];
+	struct spawner_create *create; /* CREATE that is not sent yet, with its descriptors */
+	int fds[SPEC_MAX_VOLUMES];
+	size_t fd_count;
 };
 
 struct link {
@@ -53,6 +58,14 @@ static void watch(struct link *l)
 	uv_poll_start(&l->poll, UV_READABLE | (has_unsent(l) ? UV_WRITABLE : 0), on_ready);
 }
 
+static void drop_create(struct waiting *w)
+{
+	for (size_t i = 0; i < w->fd_count; i++)
+		close(w->fds[i]);
+	w->fd_count = 0;
+	free(TAKE_PTR(w->create));
+}
+
 /* Everyone who waits learns that no answer will come. */
 static void fail_all(struct link *l)
 {
@@ -64,6 +77,7 @@ static void fail_all(struct link *l)
 		struct waiting *next = w->next;
 
 		w->done(w->data, NULL);
+		drop_create(w);
 		free(w);
 		w = next;
 	}
@@ -95,9 +109,13 @@ static void go_down(struct link *l)
 
 static int send_one(struct link *l, struct waiting *w)
 {
-	w->sequence = spawner_ask(&l->client, w->type, w->id[0] ? w->id : NULL);
-	if (w->sequence >= 0)
+	w->sequence = w->create ? spawner_send(&l->client, w->type, w->create, sizeof *w->create,
+					       w->fds, w->fd_count)
+				: spawner_ask(&l->client, w->type, w->id[0] ? w->id : NULL);
+	if (w->sequence >= 0) {
+		drop_create(w);
 		return 0;
+	}
 	return w->sequence == -EAGAIN ? 0 : -1;
 }
 
@@ -165,20 +183,20 @@ static void on_hello(void *data, const struct spawner_header *message)
 	l->ops->on_up(l->context);
 }
 
-static int add(struct link *l, enum spawner_type type, const char *id, bool many, int64_t sequence,
-	       link_answer done, void *data)
+static struct waiting *add(struct link *l, enum spawner_type type, const char *id, bool many,
+			   int64_t sequence, link_answer done, void *data)
 {
 	struct waiting *w = l->count < MOST_WAITING ? calloc(1, sizeof *w) : NULL;
 
 	if (!w)
-		return -1;
+		return NULL;
 	*w = (struct waiting){.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
 	if (id)
 		snprintf(w->id, sizeof w->id, "%s", id);
 	*l->last = w;
 	l->last = &w->next;
 	l->count++;
-	return 0;
+	return w;
 }
 
 static int request(struct link *l, enum spawner_type type, const char *id, bool many,
@@ -191,7 +209,7 @@ static int request(struct link *l, enum spawner_type type, const char *id, bool 
 	sequence = has_unsent(l) ? -EAGAIN : spawner_ask(&l->client, type, id);
 	if (sequence < 0 && sequence != -EAGAIN)
 		return -1;
-	if (add(l, type, id, many, sequence, done, data) < 0)
+	if (!add(l, type, id, many, sequence, done, data))
 		return -1;
 	if (sequence < 0)
 		watch(l);
@@ -250,15 +268,52 @@ bool link_is_up(const struct link *l)
 	return l->up;
 }
 
+/* The line is full: it is sent in its turn. */
+static int queue_create(struct link *l, const struct spawner_create *c, const int *fds,
+			size_t fd_count, link_answer done, void *data)
+{
+	struct spawner_create *copy = malloc(sizeof *copy);
+	struct waiting *w = copy ? add(l, SPAWNER_CREATE, NULL, false, -EAGAIN, done, data) : NULL;
+
+	if (!w) {
+		free(copy);
+		return -1;
+	}
+	*copy = *c;
+	w->create = copy;
+	for (; w->fd_count < fd_count; w->fd_count++) {
+		w->fds[w->fd_count] = fcntl(fds[w->fd_count], F_DUPFD_CLOEXEC, 0);
+		if (w->fds[w->fd_count] < 0)
+			break;
+	}
+	if (w->fd_count < fd_count) { /* it was added last */
+		struct waiting **at = &l->first;
+
+		while (*at != w)
+			at = &(*at)->next;
+		*at = NULL;
+		l->last = at;
+		l->count--;
+		drop_create(w);
+		free(w);
+		return -1;
+	}
+	watch(l);
+	return 0;
+}
+
 int link_create(struct link *l, struct spawner_create *c, const int *fds, size_t fd_count,
 		link_answer done, void *data)
 {
-	int64_t sequence;
+	int64_t sequence = -EAGAIN;
 
-	if (!l->up)
+	if (!l->up || fd_count > SPEC_MAX_VOLUMES)
 		return -1;
-	sequence = spawner_send(&l->client, SPAWNER_CREATE, c, sizeof *c, fds, fd_count);
-	return sequence < 0 ? -1 : add(l, SPAWNER_CREATE, NULL, false, sequence, done, data);
+	if (!has_unsent(l))
+		sequence = spawner_send(&l->client, SPAWNER_CREATE, c, sizeof *c, fds, fd_count);
+	if (sequence == -EAGAIN)
+		return queue_create(l, c, fds, fd_count, done, data);
+	return sequence < 0 || !add(l, SPAWNER_CREATE, NULL, false, sequence, done, data) ? -1 : 0;
 }
 
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done, void *data)
