@@ -202,6 +202,17 @@ static int open_loop(struct spawner *s, struct err *e)
 	return 0;
 }
 
+/* Making one is work for a processor. More at a time than there are makes none of them sooner, and all who run
+ * commands meanwhile wait; one more keeps them busy when one waits for a disk. */
+static void count_workers(struct spawner *s)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	s->worker_count = cpus < 2 ? 2 : (size_t)cpus + 1;
+	if (s->worker_count > WORKERS_MAX)
+		s->worker_count = WORKERS_MAX;
+}
+
 /* Two descriptors per sandbox: there are never more than can be had. */
 static void raise_limits(struct spawner *s)
 {
@@ -233,6 +244,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
 	raise_limits(s);
+	count_workers(s);
 	if (boxes_adopt(s, e) < 0 || open_listener(s, a, e) < 0)
 		return -1;
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)
