@@ -215,13 +215,13 @@ static char *spec_text(const struct box *b)
 {
 	const struct spec *s = &b->spec;
 	_cleanup_json_ json_t *j = json_pack(
-		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sO?} sO}", "image", s->image, "runtime",
+		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sI sO?} sO}", "image", s->image, "runtime",
 		s->runtime, "profile", s->profile, "limits", "memory", (json_int_t)s->memory_bytes,
 		"cpus", (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
 		b->disk_bytes ? json_integer((json_int_t)b->disk_bytes) : json_null(), "defaults",
 		"env", strings_json(&s->env), "workdir", s->workdir, "uid", (json_int_t)s->uid, "gid",
 		(json_int_t)s->gid, "max_output", (json_int_t)s->max_output_bytes, "life_us",
-		(json_int_t)b->life_us, "commands", b->commands, "metadata", b->metadata);
+		(json_int_t)b->life_us, "expires_us", (json_int_t)b->expires_us, "commands", b->commands, "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");
@@ -433,21 +433,25 @@ static void ignore_answer(void *data, const struct spawner_header *message)
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
-	enum reason reason;
+	uint64_t losses = v->store_losses;
+	int verdict = -1;
 
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
-		reason = box_judge_end(&b->stored, ended);
-		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+		enum reason reason = box_judge_end(&b->stored, ended);
+
+		verdict = (int)reason;
+		finish(b, reason,
+		       reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
 	} else {
-		recover_end(v, ended);
+		recover_end(v, ended, -1);
 	}
-	/* Only after it is on disk may the spawner forget it. */
-	if (service_commit(v) == 0)
+	/* Only after it is on disk may the spawner forget it; who was told may have committed already. */
+	if (service_commit(v) == 0 && v->store_losses == losses)
 		box_release_end(v, ended->id);
 	else
-		recover_keep_end(v, ended);
+		recover_keep_end(v, ended, verdict);
 }
 
 void box_release_end(struct service *v, const char *id)
@@ -696,8 +700,10 @@ static void on_paused(void *data, const struct spawner_header *message)
 		b->stored.state = pausing ? STATE_PAUSED : STATE_RUNNING;
 		b->stored.paused_ms = pausing ? wall_ms() : 0;
 		b->paused_us = now_us();
-		if (!pausing)
+		if (!pausing) {
 			begin_life(b);
+			keep_texts(b);
+		}
 		put(b);
 		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL, NULL);
 	}
@@ -762,7 +768,11 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, str
 	struct talk *t = talk_open(&b->service->loop, b->ctl, ops, data, e);
 
 	if (!t) {
-		e->code = e->errnum == EAGAIN ? PROBLEM_UNAVAILABLE : PROBLEM_SANDBOX_ENDED;
+		/* A dead one's socket refuses or is not there; anything else is want of something here. */
+		if (e->errnum == ECONNREFUSED || e->errnum == ENOENT)
+			problem_set(e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
+		else
+			problem_set(e, PROBLEM_UNAVAILABLE, "too much at a time; try again");
 		return NULL;
 	}
 	b->talks++;
@@ -802,6 +812,8 @@ static int restore_spec(struct box *b, struct err *e)
 	b->spec.max_output_bytes =
 		(uint64_t)json_integer_value(json_object_get(defaults, "max_output"));
 	b->life_us = (uint64_t)json_integer_value(json_object_get(defaults, "life_us"));
+	/* What is adopted is of this boot, so its monotonic time is ours; the wall clock may have been set. */
+	b->expires_us = (uint64_t)json_integer_value(json_object_get(defaults, "expires_us"));
 	snprintf(b->spec.workdir, sizeof b->spec.workdir, "%s",
 		 json_string_value(json_object_get(defaults, "workdir")) ?: "/workspace");
 	strings_done(&b->spec.env);
@@ -817,7 +829,6 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		      const struct spawner_live *live, struct err *e)
 {
 	struct box *b = calloc(1, sizeof *b);
-	int64_t left;
 
 	if (!b) {
 		err_set(e, ENOMEM, "adopt sandbox %s", stored->id);
@@ -835,8 +846,6 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
 	b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING;
 	b->idle_at_us = b->paused_us = now_us();
-	left = b->stored.expires_ms ? b->stored.expires_ms - wall_ms() : 0;
-	b->expires_us = b->stored.expires_ms ? now_us() + (uint64_t)(left > 0 ? left : 0) * 1000 : 0;
 	b->admitted = quota_adopt(v->quotas, b->stored.owner, b->stored.session,
 				  &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
 						       b->disk_bytes},
