@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/units.h"
-#include "service/ask.h"
+#include "service/path.h"
 #include "service/problem.h"
 #include "service/reply.h"
 
@@ -64,9 +65,10 @@ static int set_stdin_base64(struct body *b, json_t *v, struct err *e)
 	_cleanup_free_ char *data = NULL;
 	size_t size;
 
-	if (json_is_string(v))
-		data = base64_decode(json_string_value(v), json_string_length(v), &size);
-	return data ? take_text(b, data, size, e) : wrong(e, "must be base64 (RFC 4648, padded)");
+	if (!json_is_string(v) ||
+	    base64_decode(json_string_value(v), json_string_length(v), &data, &size) < 0)
+		return wrong(e, "must be base64 (RFC 4648, padded)");
+	return take_text(b, data, size, e);
 }
 
 static int check_file(json_t *row, struct err *e)
@@ -89,17 +91,14 @@ static int check_file(json_t *row, struct err *e)
 		 json_string_value(path));
 	if (is_kernel_path(full))
 		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
-	if (strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
+	if (!full[1] || strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
 	if (content && !json_is_string(content))
 		return wrong(e, "content: must be a string");
-	if (coded) {
-		if (json_is_string(coded))
-			decoded = base64_decode(json_string_value(coded),
-						json_string_length(coded), &size);
-		if (!decoded)
-			return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
-	}
+	if (coded && (!json_is_string(coded) ||
+		      base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				    &size) < 0))
+		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
 	if (!mode)
 		return 0;
 	if (json_is_string(mode) && strspn(json_string_value(mode), "01234567") ==
@@ -356,7 +355,7 @@ static int take_command(struct body *b, json_t *json, struct err *e)
 }
 
 static int apply_policy(struct body *b, struct settings *settings, const bool *was_set,
-			const struct service *v, enum body_kind kind, struct err *e)
+			bool life_chosen, const struct service *v, enum body_kind kind, struct err *e)
 {
 	for (size_t i = 0; i < option_count; i++)
 		if (was_set[i])
@@ -370,6 +369,9 @@ static int apply_policy(struct body *b, struct settings *settings, const bool *w
 		e->code = PROBLEM_FORBIDDEN;
 		return -1;
 	}
+	/* As with the policy: what nobody chose is lowered, what somebody chose is refused. */
+	if (!life_chosen && v->config.max_timeout_us && b->life_us > v->config.max_timeout_us)
+		b->life_us = v->config.max_timeout_us;
 	if (kind == BODY_SANDBOX && v->config.max_timeout_us &&
 	    (b->life_us == 0 || b->life_us > v->config.max_timeout_us)) {
 		err_set(e, 0, "timeout: at most %.6g s here (service: max_timeout)",
@@ -414,7 +416,8 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	if (r == 0 && kind != BODY_SANDBOX)
 		r = take_command(b, json, e);
 	if (r == 0)
-		r = apply_policy(b, &settings, was_set, v, kind, e);
+		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v, kind,
+				 e);
 	b->has_max_output = json_object_get(json, "max_output") != NULL;
 	if (r == 0)
 		r = finish(b, kind, e);

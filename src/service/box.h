@@ -82,6 +82,17 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
 		      struct err *e) must_check;
 void box_hang_up(struct box *b, struct talk *t);
 
+/* box_request.c: the request for it. */
+int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
+		    size_t fd_count, struct err *e) must_check;
+
+/* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
+ * holds (`enforced`) is in `created`, which the spawner filled. */
+void box_keep_texts(struct box *b);
+void box_keep_enforced(struct box *b);
+void box_keep_enforced_text(struct box *b);
+int box_restore_spec(struct box *b, struct err *e) must_check;
+
 /* Tell who waits for a change, without one. */
 void box_tell_changed(struct box *b);
 
@@ -90,6 +101,9 @@ void waiter_remove(struct waiter **list, struct waiter *w);
 
 void box_hold(struct box *b);
 void box_release(struct box *b);
+
+/* Move expires_at when the clock on the wall was set meanwhile. */
+void box_follow_wall_clock(struct box *b);
 
 /* The sandbox object of the API; live: NULL when it is gone. */
 json_t *sandbox_json(const struct stored_sandbox *s, struct box *live) must_check;

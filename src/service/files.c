@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/base64.h"
 #include "service/ask.h"
 #include "service/handlers.h"
 

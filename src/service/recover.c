@@ -10,8 +10,9 @@
  */
 #include <string.h>
 
-#include "service/box.h"
 #include "service/recover.h"
+
+#include "service/box.h"
 #include "service/run.h"
 
 enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };

@@ -87,6 +87,8 @@ void run_resume_output(struct run *r);
 
 /* After a restart: find a run of the store again by its tag. */
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c);
+/* Why it was being killed when we were, if it was: from its result in the store, or NULL. */
+void run_take_stored_verdict(struct run *r, const char *text);
 /* It was alive in the store, and no sandbox knows it: it gets the result that was written down before its end
  * was brought about, else one of this reason (why its sandbox ended). */
 void run_lost(struct service *v, struct stored_run *stored, enum reason why);

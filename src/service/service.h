@@ -12,7 +12,7 @@
 #include <uv.h>
 
 #include "service/config.h"
-#include "service/http.h"
+#include "http/http.h"
 #include "settings/settings.h"
 #include "store/quota.h"
 #include "store/store.h"
