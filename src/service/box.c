@@ -144,7 +144,7 @@ static void put_now(struct box *b)
 	service_commit(b->service);
 }
 
-enum { COMMAND_SHOWN = 4096 };
+enum { COMMAND_SHOWN = 4096, CLOCK_WAS_SET_MS = 1000 };
 
 void box_remember_command(struct box *b, const char *id, const struct strings *command)
 {
@@ -273,6 +273,28 @@ static void begin_life(struct box *b)
 	b->idle_at_us = now;
 	b->expires_us = b->life_us ? now + b->life_us : 0;
 	b->stored.expires_ms = b->life_us ? wall_ms() + (int64_t)(b->life_us / 1000) : 0;
+	box_keep_texts(b);
+}
+
+/* The end of a life is a time of the monotonic clock. What is told of it follows the clock on the wall
+ * when that was set. */
+void box_follow_wall_clock(struct box *b)
+{
+	int64_t at = wall_ms() + ((int64_t)b->expires_us - (int64_t)now_us()) / 1000;
+
+	if (b->expires_us && llabs(at - b->stored.expires_ms) >= CLOCK_WAS_SET_MS)
+		b->stored.expires_ms = at;
+}
+
+/* The monotonic clock is the same for as long as the machine runs, and so for whatever can be adopted. */
+static void go_on_living(struct box *b)
+{
+	int64_t left = b->stored.expires_ms - wall_ms();
+
+	if (!b->stored.expires_ms)
+		b->expires_us = 0;
+	else if (b->expires_us == 0) /* written by a version that knew the wall's only */
+		b->expires_us = now_us() + (uint64_t)(left > 0 ? left : 0) * 1000;
 }
 
 /* ---- ends ---- */
@@ -334,21 +356,25 @@ static void ignore_answer(void *data, const struct spawner_header *message)
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
-	enum reason reason;
+	uint64_t losses = v->store_losses;
+	int verdict = -1;
 
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
-		reason = box_judge_end(&b->stored, ended);
-		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+		enum reason reason = box_judge_end(&b->stored, ended);
+
+		verdict = (int)reason;
+		finish(b, reason,
+		       reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
 	} else {
-		recover_end(v, ended);
+		recover_end(v, ended, -1);
 	}
-	/* Only after it is on disk may the spawner forget it. */
-	if (service_commit(v) == 0)
+	/* Only after it is on disk may the spawner forget it; who was told may have committed already. */
+	if (service_commit(v) == 0 && v->store_losses == losses)
 		box_release_end(v, ended->id);
 	else
-		recover_keep_end(v, ended);
+		recover_keep_end(v, ended, verdict);
 }
 
 void box_release_end(struct service *v, const char *id)
@@ -580,7 +606,6 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 	if (idle_us != UINT64_MAX)
 		b->stored.idle_timeout_ms = (int64_t)((idle_us + 999) / 1000);
 	begin_life(b);
-	box_keep_texts(b);
 	put(b);
 	arm(b);
 	event_emit(b->service, "sandbox.renewed", b, NULL, NULL);
@@ -591,7 +616,11 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, str
 	struct talk *t = talk_open(&b->service->loop, b->ctl, ops, data, e);
 
 	if (!t) {
-		e->code = e->errnum == EAGAIN ? PROBLEM_UNAVAILABLE : PROBLEM_SANDBOX_ENDED;
+		/* A dead one's socket refuses or is not there; anything else is want of something here. */
+		if (e->errnum == ECONNREFUSED || e->errnum == ENOENT)
+			problem_set(e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
+		else
+			problem_set(e, PROBLEM_UNAVAILABLE, "too much at a time; try again");
 		return NULL;
 	}
 	b->talks++;
@@ -613,7 +642,6 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		      const struct spawner_live *live, struct err *e)
 {
 	struct box *b = calloc(1, sizeof *b);
-	int64_t left;
 
 	if (!b) {
 		err_set(e, ENOMEM, "adopt sandbox %s", stored->id);
@@ -625,14 +653,13 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		box_free(b);
 		return NULL;
 	}
+	go_on_living(b);
 	b->created = live->created;
 	box_keep_enforced(b);
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
 	b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING;
 	b->idle_at_us = b->paused_us = now_us();
-	left = b->stored.expires_ms ? b->stored.expires_ms - wall_ms() : 0;
-	b->expires_us = b->stored.expires_ms ? now_us() + (uint64_t)(left > 0 ? left : 0) * 1000 : 0;
 	b->admitted = quota_adopt(v->quotas, b->stored.owner, b->stored.session,
 				  &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
 						       b->disk_bytes},

@@ -43,7 +43,7 @@ static char *spec_text(const struct box *b)
 {
 	const struct spec *s = &b->spec;
 	_cleanup_json_ json_t *j =
-		json_pack("{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sO?} sO}", "image",
+		json_pack("{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sI sO?} sO}", "image",
 			  s->image, "runtime", s->runtime, "profile", s->profile, "limits",
 			  "memory", (json_int_t)s->memory_bytes, "cpus",
 			  (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
@@ -51,7 +51,7 @@ static char *spec_text(const struct box *b)
 			  "defaults", "env", strings_json(&s->env), "workdir", s->workdir, "uid",
 			  (json_int_t)s->uid, "gid", (json_int_t)s->gid, "max_output",
 			  (json_int_t)s->max_output_bytes, "life_us", (json_int_t)b->life_us,
-			  "commands", b->commands, "metadata", b->metadata);
+			  "expires_us", (json_int_t)b->expires_us, "commands", b->commands, "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");
@@ -129,6 +129,7 @@ int box_restore_spec(struct box *b, struct err *e)
 	b->spec.max_output_bytes =
 		(uint64_t)json_integer_value(json_object_get(defaults, "max_output"));
 	b->life_us = (uint64_t)json_integer_value(json_object_get(defaults, "life_us"));
+	b->expires_us = (uint64_t)json_integer_value(json_object_get(defaults, "expires_us"));
 	snprintf(b->spec.workdir, sizeof b->spec.workdir, "%s",
 		 json_string_value(json_object_get(defaults, "workdir")) ?: "/workspace");
 	strings_done(&b->spec.env);
@@ -159,13 +160,16 @@ static json_t *seconds_or_null(int64_t ms)
 	return ms ? json_real((double)ms / 1000) : json_null();
 }
 
-json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live)
+json_t *sandbox_json(const struct stored_sandbox *s, struct box *live)
 {
 	static const char *const states[] = {"creating", "running", "paused", "ended"};
 	_cleanup_json_ json_t *spec = object_or_empty(s->spec);
 	json_t *limits = json_object_get(spec, "limits"),
 	       *metadata = json_object_get(spec, "metadata");
 	bool ended = s->state == STATE_ENDED;
+
+	if (live)
+		box_follow_wall_clock(live);
 
 	return json_pack("{ss ss so so sO* sO* ss so so so so ss sb so so so so so so}", "id",
 			 s->id, "state", states[s->state], "reason",

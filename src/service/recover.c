@@ -298,7 +298,7 @@ static void on_live(void *data, const struct spawner_header *message)
 /* ---- ends that nobody here was waiting for ---- */
 
 /* It ended while we were away, and the spawner knows how: that is better than "lost". */
-void recover_end(struct service *v, const struct spawner_ended *ended)
+void recover_end(struct service *v, const struct spawner_ended *ended, int verdict)
 {
 	struct stored_sandbox s = {0};
 	struct err e = {0};
@@ -306,6 +306,7 @@ void recover_end(struct service *v, const struct spawner_ended *ended)
 	if (store_sandbox_get(v->store, ended->id, &s, &e) != 0)
 		return;
 	if (s.state != STATE_ENDED && s.state != STATE_CREATING) {
+		s.verdict = s.verdict < 0 ? verdict : s.verdict;
 		box_lost(v, &s, box_judge_end(&s, ended));
 		lose_runs(v, s.id, s.reason);
 	}
@@ -318,9 +319,10 @@ void recover_end(struct service *v, const struct spawner_ended *ended)
 struct unwritten {
 	struct unwritten *next;
 	struct spawner_ended ended;
+	int verdict;
 };
 
-void recover_keep_end(struct service *v, const struct spawner_ended *ended)
+void recover_keep_end(struct service *v, const struct spawner_ended *ended, int verdict)
 {
 	struct unwritten *u;
 
@@ -330,7 +332,7 @@ void recover_keep_end(struct service *v, const struct spawner_ended *ended)
 	u = malloc(sizeof *u);
 	if (!u)
 		return; /* the spawner keeps it, and tells it after the next start */
-	*u = (struct unwritten){v->unwritten, *ended};
+	*u = (struct unwritten){v->unwritten, *ended, verdict};
 	v->unwritten = u;
 }
 
@@ -342,7 +344,7 @@ static void write_all(struct service *v)
 	for (struct run *r = v->runs; r; r = r->next)
 		run_write_again(r);
 	for (struct unwritten *u = v->unwritten; u; u = u->next)
-		recover_end(v, &u->ended);
+		recover_end(v, &u->ended, u->verdict);
 	audit(v, "system", NULL, "state.written_again", "state", NULL);
 }
 

@@ -556,17 +556,14 @@ static void could_not(struct run *r, const char *stage, const struct err *e)
 	uv_timer_start(&r->clock, on_could_not, 0, 0);
 }
 
-/* Only a full queue says nothing about its init; anything else is that of a dead one. */
+/* Want of something here says nothing about its init; anything else is that of a dead one. */
 static void cannot_talk(struct run *r, const char *stage, struct err *e)
 {
-	bool full = e->errnum == EAGAIN || e->errnum == EMFILE || e->errnum == ENFILE ||
-		    e->errnum == ENOMEM;
-
-	if (!full || r->box->killing) {
+	if (e->code != PROBLEM_UNAVAILABLE || r->box->killing) {
 		sandbox_is_going(r);
 		return;
 	}
-	err_set(e, e->errnum, "too much at a time");
+	r->busy = true;
 	could_not(r, stage, e);
 }
 

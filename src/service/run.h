@@ -50,6 +50,7 @@ struct run {
 	uv_timer_t clock;
 	bool streamed, owns_box, want_artifacts, output_folder;
 	bool started, command_over, ending, cancelled, input_ended;
+	bool busy;      /* nothing was begun for want of something here */
 	bool unwritten; /* ended and told, but not in the store */
 	char *input;
 	size_t input_size, input_sent, input_taken;

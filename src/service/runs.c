@@ -77,12 +77,21 @@ static void on_started(struct run *r)
 				   r->result.id, "sandbox", r->result.sandbox));
 }
 
-static void answer_refusal(struct call *c, const struct box *b)
+/* Nothing was begun. */
+static bool was_refused(const struct run *r)
+{
+	return (r->busy && !r->started) || sandbox_was_refused(r->box);
+}
+
+static void answer_refusal(struct call *c, const struct run *r)
 {
 	struct err e = {0};
 
 	c->gone = NULL;
-	sandbox_problem(b, &e);
+	if (r->busy)
+		problem_set(&e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
+	else
+		sandbox_problem(r->box, &e);
 	call_problem(c, &e);
 }
 
@@ -92,8 +101,8 @@ static void on_stream_end(struct run *r)
 	struct lines *l = c->data;
 	struct exchange *x = c->x;
 
-	if (sandbox_was_refused(r->box)) {
-		answer_refusal(c, r->box);
+	if (was_refused(r)) {
+		answer_refusal(c, r);
 		return;
 	}
 	begin_lines(c);
@@ -111,8 +120,8 @@ static void on_collected(struct run *r)
 {
 	struct call *c = r->data;
 
-	if (sandbox_was_refused(r->box))
-		answer_refusal(c, r->box);
+	if (was_refused(r))
+		answer_refusal(c, r);
 	else
 		call_reply(c, 200, run_result_json(r));
 }

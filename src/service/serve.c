@@ -32,7 +32,14 @@
 #include "service/config.h"
 #include "settings/settings.h"
 
-enum { EXIT_USAGE = 2, FAST_S = 2, BACKLOG = 1024, MOST_PAUSE_MS = 5000, STOP_LIMIT_S = 10, OLD_ONE_MS = 3000 };
+enum {
+	EXIT_USAGE = 2,
+	FAST_S = 2,
+	BACKLOG = 1024,
+	MOST_PAUSE_MS = 5000,
+	STOP_LIMIT_S = 10,
+	OLD_ONE_MS = 3000
+};
 
 struct child {
 	const char *name;

@@ -59,6 +59,7 @@ struct service {
 	char store_error[768]; /* why the last write failed; "" when it did not */
 	bool store_wrote;
 	bool store_missed; /* a write of this turn failed */
+	uint64_t store_losses; /* turns whose writes failed */
 	uv_timer_t again;  /* what could not be written is tried again */
 	struct unwritten *unwritten; /* recover.c */
 	bool stopping, ready, failed;
