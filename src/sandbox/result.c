@@ -226,7 +226,8 @@ json_t *result_to_json(const struct result *r)
 	ssize_t out_text = utf8_prefix(r->out.data, r->out.size, out_cut);
 	ssize_t err_text = utf8_prefix(r->err.data, r->err.size, err_cut);
 	bool raw = out_text < 0 || err_text < 0;
-	uint64_t out_kept = kept_of(&r->out, raw, out_text), err_kept = kept_of(&r->err, raw, err_text);
+	uint64_t out_kept = kept_of(&r->out, raw, out_text),
+		 err_kept = kept_of(&r->err, raw, err_text);
 	enum code code = result_code(r);
 	char for_model[160];
 	const char *message = r->message[0] ? r->message : codes[code].people;

@@ -91,7 +91,8 @@ static bool on_entry(struct call *c, const struct frame *f, const unsigned char 
 	if (f->type == FRAME_EOF)
 		return true;
 	if (f->type != FRAME_ENTRY ||
-	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &t.path, &t.target) < 0 || !fill_up(c))
+	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &t.path, &t.target) < 0 ||
+	    !fill_up(c))
 		return false;
 	t.type = S_ISDIR(r.mode) ? TAR_FOLDER : S_ISLNK(r.mode) ? TAR_LINK : TAR_FILE;
 	t.size = t.type == TAR_FILE ? r.size_bytes : 0;
@@ -213,8 +214,9 @@ static void on_talk_room(struct call *c)
 	exchange_resume(c->x);
 }
 
-static const struct asking unpacking = {
-	.on_done = on_unpacked, .on_room = on_talk_room, .link = PROBLEM_INVALID_REQUEST};
+static const struct asking unpacking = {.on_done = on_unpacked,
+					.on_room = on_talk_room,
+					.link = PROBLEM_INVALID_REQUEST};
 
 void archive_put(struct call *c)
 {

@@ -10,26 +10,36 @@
 #include "service/problem.h"
 #include "service/reply.h"
 
-#define LIFE_DEFAULT_US  (3600ull * 1000000)
-#define EXEC_DEFAULT_US  (30ull * 1000000)
-#define LABEL_MAX 256
-#define IN_A_SANDBOX (BODY_EXEC | BODY_PROCESS)
+#define LIFE_DEFAULT_US (3600ull * 1000000)
+#define EXEC_DEFAULT_US (30ull * 1000000)
+#define LABEL_MAX       256
+#define IN_A_SANDBOX    (BODY_EXEC | BODY_PROCESS)
 
 /* Options of the command line, and in which bodies they may stand. */
 static const struct {
 	const char *key;
 	unsigned kinds;
 } option_keys[] = {
-	{"memory", BODY_RUN | BODY_SANDBOX},   {"memory_swap", BODY_RUN | BODY_SANDBOX},
-	{"cpus", BODY_RUN | BODY_SANDBOX},     {"pids_limit", BODY_RUN | BODY_SANDBOX},
-	{"tmpfs", BODY_RUN | BODY_SANDBOX},    {"hostname", BODY_RUN | BODY_SANDBOX},
-	{"profile", BODY_RUN | BODY_SANDBOX},  {"user", BODY_RUN | BODY_SANDBOX},
-	{"image", BODY_RUN | BODY_SANDBOX},    {"runtime", BODY_RUN | BODY_SANDBOX},
-	{"network", BODY_RUN | BODY_SANDBOX},  {"volume", BODY_RUN | BODY_SANDBOX},
-	{"env", ~0u},                          {"workdir", ~0u},
-	{"timeout", BODY_RUN | IN_A_SANDBOX},  {"max_output", BODY_RUN | IN_A_SANDBOX},
-	{"cpu_time", BODY_RUN},                {"idle_timeout", BODY_RUN},
-	{"on_output_limit", BODY_RUN},         {"artifact", BODY_RUN},
+	{"memory", BODY_RUN | BODY_SANDBOX},
+	{"memory_swap", BODY_RUN | BODY_SANDBOX},
+	{"cpus", BODY_RUN | BODY_SANDBOX},
+	{"pids_limit", BODY_RUN | BODY_SANDBOX},
+	{"tmpfs", BODY_RUN | BODY_SANDBOX},
+	{"hostname", BODY_RUN | BODY_SANDBOX},
+	{"profile", BODY_RUN | BODY_SANDBOX},
+	{"user", BODY_RUN | BODY_SANDBOX},
+	{"image", BODY_RUN | BODY_SANDBOX},
+	{"runtime", BODY_RUN | BODY_SANDBOX},
+	{"network", BODY_RUN | BODY_SANDBOX},
+	{"volume", BODY_RUN | BODY_SANDBOX},
+	{"env", ~0u},
+	{"workdir", ~0u},
+	{"timeout", BODY_RUN | IN_A_SANDBOX},
+	{"max_output", BODY_RUN | IN_A_SANDBOX},
+	{"cpu_time", BODY_RUN},
+	{"idle_timeout", BODY_RUN},
+	{"on_output_limit", BODY_RUN},
+	{"artifact", BODY_RUN},
 };
 
 static int wrong(struct err *e, const char *text)
@@ -101,8 +111,8 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
 	if (!mode)
 		return 0;
-	if (json_is_string(mode) && strspn(json_string_value(mode), "01234567") ==
-					    json_string_length(mode) &&
+	if (json_is_string(mode) &&
+	    strspn(json_string_value(mode), "01234567") == json_string_length(mode) &&
 	    json_string_length(mode) >= 3 && json_string_length(mode) <= 4) {
 		bits = strtoul(json_string_value(mode), NULL, 8);
 		if (bits <= 0777)
@@ -222,7 +232,7 @@ static int set_on_timeout(struct body *b, json_t *v, struct err *e)
 
 	b->pause_on_timeout = strcmp(text, "pause") == 0;
 	return b->pause_on_timeout || strcmp(text, "kill") == 0 ? 0
-								 : wrong(e, "must be kill or pause");
+								: wrong(e, "must be kill or pause");
 }
 
 static int check_texts(const json_t *v, struct err *e)
@@ -299,8 +309,8 @@ static int set_key(struct body *b, enum body_kind kind, const char *key, json_t 
 	for (size_t i = 0; i < ARRAY_SIZE(option_keys); i++)
 		if (option_keys[i].kinds & kind && strcmp(option_keys[i].key, key) == 0)
 			/* A volume's path is for the spawner to judge: only below the operator's roots. */
-			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0, was_set,
-					     e);
+			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0,
+					     was_set, e);
 	return wrong(e, "unknown field");
 }
 
@@ -355,7 +365,8 @@ static int take_command(struct body *b, json_t *json, struct err *e)
 }
 
 static int apply_policy(struct body *b, struct settings *settings, const bool *was_set,
-			bool life_chosen, const struct service *v, enum body_kind kind, struct err *e)
+			bool life_chosen, const struct service *v, enum body_kind kind,
+			struct err *e)
 {
 	for (size_t i = 0; i < option_count; i++)
 		if (was_set[i])
@@ -385,7 +396,8 @@ static int apply_policy(struct body *b, struct settings *settings, const bool *w
 static int finish(struct body *b, enum body_kind kind, struct err *e)
 {
 	if (kind == BODY_RUN && (b->output_folder || b->spec.artifacts.count)) {
-		b->spec.out_dir = strdup("/output"); /* asks for the place; nothing is exported to it */
+		b->spec.out_dir =
+			strdup("/output"); /* asks for the place; nothing is exported to it */
 		if (!b->spec.out_dir)
 			return err_set(e, ENOMEM, "read the body");
 	}
@@ -416,8 +428,8 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	if (r == 0 && kind != BODY_SANDBOX)
 		r = take_command(b, json, e);
 	if (r == 0)
-		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v, kind,
-				 e);
+		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v,
+				 kind, e);
 	b->has_max_output = json_object_get(json, "max_output") != NULL;
 	if (r == 0)
 		r = finish(b, kind, e);

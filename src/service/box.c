@@ -12,9 +12,9 @@
 #include "service/recover.h"
 
 /* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
-#define IDLE_LOOKS   8
-#define LOOK_MIN_US  50000u
-#define LOOK_MAX_US  30000000u
+#define IDLE_LOOKS  8
+#define LOOK_MIN_US 50000u
+#define LOOK_MAX_US 30000000u
 /* Less CPU time than this between two looks is no work: init itself uses none while nothing happens. */
 #define WORK_CPU_US 200u
 
@@ -155,8 +155,9 @@ void box_remember_command(struct box *b, const char *id, const struct strings *c
 		size_t n = strlen(command->item[i]);
 		ssize_t whole = utf8_prefix(command->item[i], n < left ? n : left, true);
 
-		json_array_append_new(list, whole < 0 ? json_string("?")
-						      : json_stringn(command->item[i], (size_t)whole));
+		json_array_append_new(list,
+				      whole < 0 ? json_string("?")
+						: json_stringn(command->item[i], (size_t)whole));
 		left -= n < left ? n : left;
 	}
 	if (!json_is_object(b->commands)) {
@@ -305,7 +306,8 @@ static void give_back_quota(struct box *b)
 		return;
 	b->admitted = false;
 	quota_release(b->service->quotas, b->stored.owner, b->stored.session,
-		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis, b->disk_bytes});
+		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
+					   b->disk_bytes});
 }
 
 /* The end, whatever led to it: written down, told, and taken out. */
@@ -444,7 +446,7 @@ static void made(struct box *b, const struct spawner_created *c)
 /* What is wrong with what was asked for (a volume that is not there, or not allowed) against what failed. */
 static bool is_of_the_request(int errnum)
 {
-	static const int wrong[] = {0,	    EPERM,   EACCES, ENOENT, ENOTDIR,
+	static const int wrong[] = {0,     EPERM, EACCES, ENOENT,      ENOTDIR,
 				    ELOOP, EXDEV, EINVAL, ENAMETOOLONG};
 
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
@@ -554,7 +556,8 @@ static void on_paused(void *data, const struct spawner_header *message)
 		if (!pausing)
 			begin_life(b);
 		put(b);
-		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL, NULL);
+		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL,
+			   NULL);
 	}
 	arm(b);
 	tell(b, &b->changed);
@@ -565,8 +568,8 @@ static void ask_pause(struct box *b, bool pause)
 {
 	b->pause_wanted = pause ? 1 : -1;
 	box_hold(b);
-	if (link_ask(b->service->link, pause ? SPAWNER_PAUSE : SPAWNER_RESUME, b->stored.id, on_paused,
-		     b) < 0)
+	if (link_ask(b->service->link, pause ? SPAWNER_PAUSE : SPAWNER_RESUME, b->stored.id,
+		     on_paused, b) < 0)
 		on_paused(b, NULL);
 }
 
@@ -593,8 +596,8 @@ int box_touch(struct box *b, struct err *e)
 	if (b->stored.state != STATE_PAUSED && b->pause_wanted <= 0)
 		return 0;
 	if (!b->stored.resume_on_touch)
-		return problem_set(e, PROBLEM_CONFLICT,
-				   "sandbox %s is paused: POST …/resume first", b->stored.id);
+		return problem_set(e, PROBLEM_CONFLICT, "sandbox %s is paused: POST …/resume first",
+				   b->stored.id);
 	box_resume(b); /* what is said to init meanwhile waits in its socket */
 	return 0;
 }
@@ -698,7 +701,8 @@ void box_reconcile(struct box *b, const struct spawner_live *live)
 		return;
 	}
 	if (!b->pause_wanted && live->paused != (b->stored.state == STATE_PAUSED)) {
-		b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING; /* its answer was lost */
+		b->stored.state =
+			live->paused ? STATE_PAUSED : STATE_RUNNING; /* its answer was lost */
 		b->paused_us = now_us();
 		put(b);
 		arm(b);

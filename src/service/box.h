@@ -22,9 +22,9 @@ struct box {
 	struct service *service;
 	struct box *next; /* in its hash row */
 	struct stored_sandbox stored;
-	struct spec spec;       /* limits and defaults of its commands */
+	struct spec spec; /* limits and defaults of its commands */
 	uint64_t disk_bytes;
-	uint64_t life_us;       /* 0: never ends by itself */
+	uint64_t life_us; /* 0: never ends by itself */
 	json_t *metadata;
 	json_t *commands; /* of its background processes, by id; cut at COMMAND_SHOWN bytes */
 	struct spawner_created created;
@@ -32,13 +32,13 @@ struct box {
 	char ctl[384];
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
-	unsigned talks;      /* open conversations: work */
-	uint64_t last_cpu;   /* as of the last look */
+	unsigned talks;                                       /* open conversations: work */
+	uint64_t last_cpu;                                    /* as of the last look */
 	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
-	bool refused;        /* by the spawner, for what was asked */
-	bool unsure;         /* the spawner went away while it was being made */
-	char killer[64];     /* who asked for its end, for the audit; "" nobody */
-	int64_t pause_wanted; /* +1, -1: asked for, not yet answered */
+	bool refused;                     /* by the spawner, for what was asked */
+	bool unsure;                      /* the spawner went away while it was being made */
+	char killer[64];                  /* who asked for its end, for the audit; "" nobody */
+	int64_t pause_wanted;             /* +1, -1: asked for, not yet answered */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
 	uid_t fd_owner; /* who gave the descriptors of its volumes */
@@ -46,7 +46,7 @@ struct box {
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *changed, *gone;
-	unsigned references;    /* runs and exchanges that hold it */
+	unsigned references; /* runs and exchanges that hold it */
 };
 
 /* The one with this id that is alive, or NULL. */

@@ -51,7 +51,8 @@ static char *spec_text(const struct box *b)
 			  "defaults", "env", strings_json(&s->env), "workdir", s->workdir, "uid",
 			  (json_int_t)s->uid, "gid", (json_int_t)s->gid, "max_output",
 			  (json_int_t)s->max_output_bytes, "life_us", (json_int_t)b->life_us,
-			  "expires_us", (json_int_t)b->expires_us, "commands", b->commands, "metadata", b->metadata);
+			  "expires_us", (json_int_t)b->expires_us, "commands", b->commands,
+			  "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");

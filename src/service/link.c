@@ -11,7 +11,13 @@
 
 /* What waits: requests in all, creations of one owner and in all; and how many the spawner has at a time
  * (it makes eight at once). */
-enum { RETRY_MS = 100, MOST_WAITING = 4096, MOST_OF_OWNER = 1024, MOST_CREATIONS = 4096, AT_A_TIME = 16 };
+enum {
+	RETRY_MS = 100,
+	MOST_WAITING = 4096,
+	MOST_OF_OWNER = 1024,
+	MOST_CREATIONS = 4096,
+	AT_A_TIME = 16
+};
 
 /* A request that has been sent, or that waits until there is room. */
 struct waiting {
@@ -235,7 +241,8 @@ static int add(struct link *l, enum spawner_type type, const char *id, bool many
 
 	if (!w)
 		return -1;
-	*w = (struct waiting){.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
+	*w = (struct waiting){
+		.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
 	if (id)
 		snprintf(w->id, sizeof w->id, "%s", id);
 	*l->last = w;
@@ -325,15 +332,16 @@ static void send_creations(struct link *l)
 
 		if (!c)
 			return;
-		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request, c->fds,
-					c->fd_count);
+		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request,
+					c->fds, c->fd_count);
 		if (sequence == -EAGAIN) {
 			l->next = c;
 			watch(l);
 			return;
 		}
 		/* Anything else is a line that is going down: nobody will answer. */
-		if (sequence < 0 || add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
+		if (sequence < 0 ||
+		    add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
 			c->done(c->data, NULL);
 		else
 			l->being_made++;

@@ -48,7 +48,8 @@ int check_path(const char *name, const char *path, size_t size, struct err *e)
 	if (climbs(path))
 		return err_set(e, 0, "%s: must have no .. component", name);
 	if (is_kernel_path(path))
-		return problem_set(e, PROBLEM_FORBIDDEN, "%s: %.200s is the kernel's, not a file of the sandbox",
-				   name, path);
+		return problem_set(e, PROBLEM_FORBIDDEN,
+				   "%s: %.200s is the kernel's, not a file of the sandbox", name,
+				   path);
 	return 0;
 }

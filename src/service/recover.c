@@ -8,9 +8,10 @@
  *
  * Nothing is served before this is done for the first time.
  */
+#include "service/recover.h"
+
 #include <string.h>
 
-#include "service/recover.h"
 
 #include "service/box.h"
 #include "service/run.h"
@@ -80,7 +81,8 @@ static void search_done(struct search *s)
 	bool one_shot = s->box->stored.one_shot, running = false;
 
 	for (size_t i = 0; i < s->count; i++) {
-		if (!s->runs[i].found) /* asked for, and never begun; or it has gone with its sandbox */
+		if (!s->runs[i]
+			     .found) /* asked for, and never begun; or it has gone with its sandbox */
 			run_lost(v, &s->runs[i].run, REASON_LOST);
 		running = running || s->runs[i].found;
 		stored_run_done(&s->runs[i].run);
@@ -166,8 +168,8 @@ static int copy_sandbox(const struct stored_sandbox *from, struct stored_sandbox
 {
 	const char *const texts[] = {from->owner,    from->session, from->spec,   from->labels,
 				     from->enforced, from->usage,   from->message};
-	char **copies[] = {&to->owner,	  &to->session, &to->spec,   &to->labels,
-			   &to->enforced, &to->usage,	&to->message};
+	char **copies[] = {&to->owner,    &to->session, &to->spec,   &to->labels,
+			   &to->enforced, &to->usage,   &to->message};
 
 	*to = *from;
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -272,7 +274,8 @@ static void on_live(void *data, const struct spawner_header *message)
 	if (message && message->type == SPAWNER_LIVE) {
 		if (l->count == l->room) {
 			size_t room = l->room ? l->room * 2 : 64;
-			void *live = room <= LIVE_MAX ? realloc(l->live, room * sizeof *l->live) : NULL;
+			void *live =
+				room <= LIVE_MAX ? realloc(l->live, room * sizeof *l->live) : NULL;
 			void *used = live ? realloc(l->used, room * sizeof *l->used) : NULL;
 
 			l->live = live ? live : l->live;

@@ -13,8 +13,9 @@ enum { FORMAT = JSON_COMPACT | JSON_REAL_PRECISION(9) };
 void reply_json_as(struct exchange *x, int status, const char *type, const char *fields, json_t *j)
 {
 	_cleanup_free_ char *text = j ? json_dumps(j, FORMAT) : NULL;
-	static const char none[] = "{\"title\":\"out of memory\",\"status\":500,\"code\":\"INTERNAL\","
-				   "\"type\":\"about:blank\",\"retryable\":true}";
+	static const char none[] =
+		"{\"title\":\"out of memory\",\"status\":500,\"code\":\"INTERNAL\","
+		"\"type\":\"about:blank\",\"retryable\":true}";
 
 	json_decref(j);
 	if (text)
@@ -55,7 +56,8 @@ int json_set_bytes(json_t *object, const void *data, size_t size)
 
 	if (utf8_prefix(data, size, false) == (ssize_t)size)
 		return json_object_set_new(object, "data", json_stringn(data, size)) < 0 ||
-				       json_object_set_new(object, "encoding", json_string("utf-8")) < 0
+				       json_object_set_new(object, "encoding",
+							   json_string("utf-8")) < 0
 			       ? -1
 			       : 0;
 	text = base64_encode(data, size, &n);

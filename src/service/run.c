@@ -348,8 +348,8 @@ static void on_clock(uv_timer_t *t)
 static void arm(struct run *r)
 {
 	uint64_t now = now_us(), left;
-	bool often = r->spec.cpu_time_us != SPEC_UNLIMITED ||
-		     r->spec.idle_timeout_us != SPEC_UNLIMITED;
+	bool often =
+		r->spec.cpu_time_us != SPEC_UNLIMITED || r->spec.idle_timeout_us != SPEC_UNLIMITED;
 
 	if (r->evidence.has_verdict || !r->started || r->spec.timeout_us == SPEC_UNLIMITED) {
 		if (!often || r->evidence.has_verdict || !r->started)
@@ -493,7 +493,8 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		on_begun(r, &begun);
 	} else if (f->type == FRAME_ENDED && ended_record_decode(payload, f->size, &ended) == 0) {
 		on_ended(r, &ended);
-	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+	} else if (f->type == FRAME_FAILED &&
+		   failed_record_decode(payload, f->size, &failed) == 0) {
 		on_failed(r, &failed);
 	} else if (f->type != FRAME_EOF && f->type != FRAME_OFFSET) {
 		sandbox_is_going(r);
@@ -639,7 +640,8 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 	hang_up(r);
 	if (f->type == FRAME_DONE) {
 		next_file(r);
-	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+	} else if (f->type == FRAME_FAILED &&
+		   failed_record_decode(payload, f->size, &failed) == 0) {
 		err_set(&e, (int)failed.errnum, "files: %s", failed.what);
 		could_not(r, "files", &e);
 	} else {

@@ -22,14 +22,14 @@ struct run_ops {
 };
 
 struct run_request {
-	struct spec *spec;   /* command, env (complete), workdir, timeout, max_output; taken over */
-	char *input;         /* stdin, taken over, or NULL */
+	struct spec *spec; /* command, env (complete), workdir, timeout, max_output; taken over */
+	char *input;       /* stdin, taken over, or NULL */
 	size_t input_size;
-	bool streamed;       /* lossless, for on_output; nothing is kept */
-	bool owns_box;       /* one-shot: the sandbox ends with it */
-	bool artifacts;      /* keep what matches the spec's globs */
-	bool output_folder;  /* and all of /output */
-	json_t *files;       /* borrowed: checked array of files to put in first */
+	bool streamed;      /* lossless, for on_output; nothing is kept */
+	bool owns_box;      /* one-shot: the sandbox ends with it */
+	bool artifacts;     /* keep what matches the spec's globs */
+	bool output_folder; /* and all of /output */
+	json_t *files;      /* borrowed: checked array of files to put in first */
 	const char *owner, *session;
 	const char *kind; /* "run" or "exec" */
 	const char *input_sha256;
@@ -57,7 +57,7 @@ struct run {
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
-	json_t *json; /* the result, once it is complete */
+	json_t *json;                  /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;

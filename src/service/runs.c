@@ -188,8 +188,8 @@ static int take_rate(struct call *c, struct err *e)
 {
 	struct quota_denial denial = {.retry_after_s = 1};
 
-	if (quota_take_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, now_us(),
-			   &denial, e) == 0)
+	if (quota_take_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL,
+			   now_us(), &denial, e) == 0)
 		return 0;
 	return call_over_quota(c, &denial, e);
 }
@@ -300,7 +300,8 @@ void runs_list(struct call *c)
 	uint64_t limit;
 
 	if (call_number(c, "limit", 100, 1000, &limit, &e) < 0 ||
-	    store_run_list(c->service->store, sandbox, false, (unsigned)limit, add_run, &l, &e) < 0) {
+	    store_run_list(c->service->store, sandbox, false, (unsigned)limit, add_run, &l, &e) <
+		    0) {
 		json_decref(l.rows);
 		call_problem(c, &e);
 		return;
@@ -323,7 +324,8 @@ static void send_some(struct exchange *x)
 	bool complete;
 
 	while (s->left > 0) {
-		ssize_t n = read(s->fd, data, s->left < sizeof data ? (size_t)s->left : sizeof data);
+		ssize_t n =
+			read(s->fd, data, s->left < sizeof data ? (size_t)s->left : sizeof data);
 
 		if (n <= 0)
 			break;

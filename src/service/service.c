@@ -108,7 +108,8 @@ int service_record(struct service *v, struct err *e)
 {
 	if (service_commit(v) == 0)
 		return 0;
-	return problem_set(e, PROBLEM_UNAVAILABLE, "the state cannot be written; nothing was begun");
+	return problem_set(e, PROBLEM_UNAVAILABLE,
+			   "the state cannot be written; nothing was begun");
 }
 
 void audit(struct service *v, const char *actor, const char *session, const char *action,

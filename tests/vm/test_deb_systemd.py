@@ -18,7 +18,7 @@ import pytest
 
 HERE = Path(__file__).parent
 DISK_BYTES = 3 << 30
-DEADLINE_S = 400  # of each boot, for a machine with much else to do; alone they take 65 and 75 s
+DEADLINE_S = 400  # of each boot, for a machine with much else to do; beside two busy ones 75 and 90 s, dpkg's perl most of it
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
