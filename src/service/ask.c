@@ -22,16 +22,24 @@ static const struct {
 	{ENOMEM, PROBLEM_UNAVAILABLE},
 };
 
-void ask_failed(struct call *c, const struct failed_record *failed)
+/* An answer that has begun cannot become a problem: it is cut, so that the client sees that it is not whole. */
+static bool cut_answer(struct call *c)
 {
 	struct exchange *x = c->x;
+
+	if (!exchange_began(x))
+		return false;
+	call_free(c);
+	exchange_end(x, false);
+	return true;
+}
+
+void ask_failed(struct call *c, const struct failed_record *failed)
+{
 	struct err e = {0};
 
-	if (exchange_began(x)) {
-		call_free(c);
-		exchange_end(x, false);
+	if (cut_answer(c))
 		return;
-	}
 	err_set(&e, (int)failed->errnum, "%s", failed->what);
 	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
 		if (meanings[i].errnum == (int)failed->errnum)
@@ -49,14 +57,10 @@ void ask_failed(struct call *c, const struct failed_record *failed)
 
 static void broken(struct call *c)
 {
-	struct exchange *x = c->x;
 	struct err e = {0};
 
-	if (exchange_began(x)) {
-		call_free(c);
-		exchange_end(x, false);
+	if (cut_answer(c))
 		return;
-	}
 	/* When its init is dead, the spawner will say so in a moment. */
 	if (c->box->killing || c->box->stored.state == STATE_ENDED)
 		problem_set(&e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", c->box->stored.id);
