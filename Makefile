@@ -7,7 +7,7 @@ SUITES ?=
 ASAN_SUITES ?= unit fuzz integration abuse
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test install bench bench-service abuse asan fuzz lint clean
+.PHONY: all demo test install bench bench-service abuse asan fuzz lint clean deb
 
 all:
 	@scripts/bootstrap.sh build
@@ -34,6 +34,11 @@ install: all
 	@ninja -C $(BUILD)
 	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 
+# build-deb/cloche_VERSION_ARCHITECTURE.deb
+deb:
+	@scripts/bootstrap.sh deb
+	@packaging/deb.sh
+
 bench:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory all
@@ -59,4 +64,4 @@ lint:
 	@scripts/lint.sh
 
 clean:
-	rm -rf $(BUILD) build-asan build-fuzz
+	rm -rf $(BUILD) build-asan build-fuzz build-deb

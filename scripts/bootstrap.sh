@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a target of the Makefile needs: scripts/bootstrap.sh build|test|bench
+# Installs what a target of the Makefile needs: scripts/bootstrap.sh build|deb|test|bench
 # Does nothing, and asks for no rights, when all of it is there. The only list of packages in this repository.
 set -euo pipefail
 
 # A word is a Debian package; "command=package" is satisfied by the command, wherever it came from.
 build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev libsqlite3-dev scdoc
 	libuv1-dev libssl-dev python3'
+deb='dpkg-dev'
 test='libcmocka-dev libseccomp-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
 	java=default-jre-headless python3-numpy python3-venv python3-pip python3-jsonschema perl sqlite3 shellcheck
-	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase'
+	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
 bench='crun runc runsc dockerd=docker.io'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.
-optional='linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
+optional='debootstrap lintian linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
 
 case ${1:-} in
 build) want=$build ;;
-test) want="$build $test" ;;
-bench) want="$build $test $bench" ;;
-*) echo "usage: $0 build|test|bench" >&2; exit 2 ;;
+deb) want="$build $deb" ;;
+test) want="$build $deb $test" ;;
+bench) want="$build $deb $test $bench" ;;
+*) echo "usage: $0 build|deb|test|bench" >&2; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null; then

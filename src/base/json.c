@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 
-/* Jansson has no depth setting below its own 2048, so brackets outside strings are counted first. */
-static int check_depth(const char *text, size_t size, struct err *e)
+/* Jansson has no depth setting below its own 2048, and none for how much it makes of a text, so brackets and
+ * commas outside strings are counted first. */
+static int check_shape(const char *text, size_t size, struct err *e)
 {
-	size_t depth = 0;
+	size_t depth = 0, values = 0;
 	int in_string = 0;
 
 	for (size_t i = 0; i < size; i++) {
@@ -23,6 +24,8 @@ static int check_depth(const char *text, size_t size, struct err *e)
 					       JSON_MAX_DEPTH);
 		} else if ((c == ']' || c == '}') && depth > 0) {
 			depth--;
+		} else if (c == ',' && ++values >= JSON_MAX_VALUES) {
+			return err_set(e, 0, "JSON has more than %d values", JSON_MAX_VALUES);
 		}
 	}
 	return 0;
@@ -37,7 +40,7 @@ static json_t *read_strictly(const char *text, size_t size, size_t flags, struct
 		err_set(e, 0, "JSON has %zu bytes, at most %u", size, JSON_MAX_BYTES);
 		return NULL;
 	}
-	if (check_depth(text, size, e) < 0)
+	if (check_shape(text, size, e) < 0)
 		return NULL;
 	j = json_loadb(text, size, JSON_REJECT_DUPLICATES | flags, &problem);
 	if (!j)

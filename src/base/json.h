@@ -15,6 +15,8 @@
 #define JSON_MAX_BYTES (16u << 20)
 /* Deepest nesting accepted. Jansson itself stops at 2048. */
 #define JSON_MAX_DEPTH 32
+/* Most values in one text: each costs some hundred bytes once it is read. A command may have 65,536 words. */
+#define JSON_MAX_VALUES 100000
 
 static inline void json_unref(json_t **j)
 {

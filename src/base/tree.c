@@ -26,8 +26,10 @@ static int copy_file(int from, int to, const char *name, const struct stat *st)
 		if (n < 0)
 			return -errno;
 		if (n == 0)
-			return 0;
+			break;
 	}
+	/* Compiled Python is valid for a source of this time only. */
+	return futimens(out, (const struct timespec[]){st->st_atim, st->st_mtim}) < 0 ? -errno : 0;
 }
 
 static int copy_link(int from, int to, const char *name)

@@ -8,7 +8,8 @@
 enum { TREE_MAX_DEPTH = 64 };
 
 /* Copy `name` (file, link or folder) from one folder to another of the same name. Only what everybody
- * may read is copied, as 0644 files (0755 if executable) and 0755 folders; sockets, devices and names
+ * may read is copied, as 0644 files (0755 if executable) and 0755 folders; files keep
+ * their time; sockets, devices and names
  * in the NULL-terminated list left_out are skipped. */
 int tree_copy_public(int from, int to, const char *name, const char *const *left_out) must_check;
 

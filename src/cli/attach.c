@@ -125,7 +125,7 @@ int output_event(void *context, json_t *event, struct err *e)
 	if (event_data(event, &data, &size, e) < 0 || check_offset(o, !is_out, event, size, e) < 0)
 		return -1;
 	printer_put(is_out ? &o->out : &o->err, data, size);
-	o->bytes += size;
+	o->bytes[!is_out] += size;
 	return 0;
 }
 
@@ -153,7 +153,7 @@ static int begin_output(struct attached *a, struct err *e)
 	snprintf(a->output_target, sizeof a->output_target,
 		 "%s/output?stdout=%llu&stderr=%llu&follow", a->base,
 		 (unsigned long long)a->output.next[0], (unsigned long long)a->output.next[1]);
-	a->bytes_before = a->output.bytes;
+	a->bytes_before = a->output.bytes[0] + a->output.bytes[1];
 	a->output_call = call_new(&a->r->service, &q, e);
 	return a->output_call ? 0 : -1;
 }
@@ -164,7 +164,7 @@ static int resume_output(struct attached *a, struct err *e)
 	int status = call_status(a->output_call);
 
 	call_free(TAKE_PTR(a->output_call));
-	a->retries = a->output.bytes > a->bytes_before ? 0 : a->retries + 1;
+	a->retries = a->output.bytes[0] + a->output.bytes[1] > a->bytes_before ? 0 : a->retries + 1;
 	if ((status && status / 100 != 2) || a->retries > MAX_RETRIES)
 		return -1;
 	return begin_output(a, e);
@@ -196,6 +196,15 @@ static int read_input(struct attached *a, struct err *e)
 	return begin_input(a, data, n > 0 ? (size_t)n : 0, e);
 }
 
+static bool has_ended(struct attached *a)
+{
+	_cleanup_answer_ struct answer answer = {0};
+	struct err ignored;
+
+	return remote_ask(a->r, "GET", a->base, NULL, &answer, &ignored) == 0 &&
+	       json_is_false(json_object_get(answer.json, "running"));
+}
+
 static int pump_input(struct attached *a, struct err *e)
 {
 	int r = call_pump(a->input_call, e), status = call_status(a->input_call);
@@ -203,8 +212,8 @@ static int pump_input(struct attached *a, struct err *e)
 	if (r == 0)
 		return 0;
 	call_free(TAKE_PTR(a->input_call));
-	/* It does not read any more, or has ended: its output will say so. */
-	if (r < 0 && (status == 404 || status == 409 || status == 410)) {
+	/* It does not read any more, or has ended, perhaps just now: its output will say so. */
+	if (r < 0 && status && (status == 404 || status == 409 || status == 410 || has_ended(a))) {
 		a->input_open = false;
 		return 0;
 	}

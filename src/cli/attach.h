@@ -23,7 +23,7 @@ struct output {
 	int exit_status; /* without a result; -1: not said */
 	bool offsets;    /* events carry them */
 	uint64_t next[2], lost[2];
-	uint64_t bytes; /* shown so far */
+	uint64_t bytes[2]; /* that came so far */
 };
 void output_init(struct output *o, bool raw, bool offsets);
 /* A line_sink; context is the struct output. */

@@ -89,25 +89,27 @@ static int add_env(struct body *b, struct err *e)
 	return 0;
 }
 
-/* To a service on this machine the folder itself is passed (":BOX"): what a path means is decided here, by
- * the caller's rights. Elsewhere the path is, which an operator must have allowed. */
+/* To a service on this machine the folder itself is passed, and its place in "volume_fds" in the same
+ * order: what a path means is decided here, by the caller's rights. Elsewhere the path is passed, which an
+ * operator must have allowed. */
 static int add_volumes(struct body *b, bool local, struct err *e)
 {
 	json_t *list = json_array();
 
-	if (json_object_set_new(b->json, "volume", list) < 0)
+	if (json_object_set_new(b->json, local ? "volume_fds" : "volume", list) < 0)
 		return err_set(e, ENOMEM, "keep the volumes");
 	for (size_t i = 0; i < b->spec.volume_count; i++) {
 		const struct spec_volume *v = &b->spec.volumes[i];
-		json_t *text = json_sprintf("%s:%s:%s", local ? "" : v->host, v->box,
-					    v->writable ? "rw" : "ro");
+		json_t *text = json_sprintf("%s%s%s:%s", local ? "" : v->host, local ? "" : ":",
+					    v->box, v->writable ? "rw" : "ro");
 		int fd = -1;
 
 		if (json_array_append_new(list, text) < 0)
 			return err_set(e, 0, "--volume %.200s: is no UTF-8", v->host);
 		if (!local)
 			continue;
-		fd = open(v->host, O_PATH | O_CLOEXEC);
+		/* for reading, which is what proves a right to it; never waits for the end of a FIFO */
+		fd = open(v->host, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 		if (fd < 0)
 			return err_set(e, errno, "--volume %.200s", v->host);
 		b->fds[b->fd_count++] = fd;

@@ -110,27 +110,28 @@ static int set_command(struct exec *x, const struct args *a, struct err *e)
 	return count > used ? set_list(body, "args", operands + used, count - used, e) : 0;
 }
 
-static void remark_truncated(json_t *result, const char *name)
+/* What was written and has not come here was cut by --max-output. */
+static void remark_truncated(const struct output *o, int stream)
 {
-	json_t *counts = json_object_get(json_object_get(result, "output"), name);
+	const char *name = stream ? "stderr" : "stdout";
+	json_t *counts = json_object_get(json_object_get(o->result, "output"), name);
 	json_int_t bytes = json_integer_value(json_object_get(counts, "bytes"));
-	json_int_t kept = json_integer_value(json_object_get(counts, "kept"));
 
-	if (bytes > kept)
-		fprintf(stderr, "cloche: %s truncated: kept %lld of %lld bytes\n", name,
-			(long long)kept, (long long)bytes);
+	if (bytes > 0 && (uint64_t)bytes > o->bytes[stream])
+		fprintf(stderr, "cloche: %s truncated: kept %llu of %lld bytes\n", name,
+			(unsigned long long)o->bytes[stream], (long long)bytes);
 }
 
-static void remark(json_t *result)
+static void remark(const struct output *o)
 {
 	struct err e;
 
-	remark_truncated(result, "stdout");
-	remark_truncated(result, "stderr");
+	remark_truncated(o, 0);
+	remark_truncated(o, 1);
 	/* The command's own exit code needs no words of ours. */
-	if (strcmp(text_of(result, "reason"), "exited") == 0)
+	if (strcmp(text_of(o->result, "reason"), "exited") == 0)
 		return;
-	err_set(&e, 0, "%s", text_of(result, "message"));
+	err_set(&e, 0, "%s", text_of(o->result, "message"));
 	fail(0, &e);
 }
 
@@ -180,7 +181,7 @@ static int run_streamed(struct exec *x, struct remote *r, const char *target, st
 	printer_end(&s.output.out);
 	printer_end(&s.output.err);
 	if (s.output.result && !x->quiet)
-		remark(s.output.result);
+		remark(&s.output);
 	output_done(&s.output);
 	lines_done(&s.lines);
 	return status;

@@ -13,6 +13,7 @@
 const struct cli_option serve_options[] = {
 	{"config", 0, "FILE", "the configuration, instead of cloche.yaml where it belongs", 0},
 	{"check", 0, NULL, "check the configuration, say what is wrong with it, and end", 0},
+	{"end-sandboxes", 0, NULL, "with the service stopped: end every sandbox it left alive", 0},
 	{"foreground", 0, NULL, "accepted: it always runs in the foreground", 0},
 	{NULL},
 };

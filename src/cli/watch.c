@@ -13,7 +13,8 @@
 struct events {
 	bool json, follow;
 	const char *since, *sandbox;
-	bool ended; /* what was there has been printed */
+	bool greeted; /* the first line has come */
+	bool ended;   /* what was there has been printed */
 };
 
 #define FIELD(name) offsetof(struct events, name)
@@ -43,13 +44,17 @@ static void print_event_row(json_t *event)
 	printer_end(&p);
 }
 
-/* An empty object is a heartbeat: what was there is behind us. */
+/* An empty object is a greeting when it comes first, and a heartbeat later: then what was there is
+ * behind us. */
 static int take_event(void *context, json_t *event, struct err *e)
 {
 	struct events *q = context;
 
+	bool first = !q->greeted;
+
+	q->greeted = true;
 	if (json_object_size(event) == 0) {
-		q->ended = !q->follow;
+		q->ended = !q->follow && !first;
 		return q->ended ? err_set(e, 0, "that is all") : 0;
 	}
 	if (!q->json)

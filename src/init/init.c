@@ -50,7 +50,7 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
 	struct isolation s = {
-		.plan = &plan, .control = CONTROL, .userns = -1, .netns = -1, .proc = -1};
+		.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
 	const char *stage = "plan";
 	int r;
 

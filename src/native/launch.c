@@ -108,9 +108,17 @@ in_clone_child static int child(void *argument)
 	return child_failed(c, "execute init (is vm.memfd_noexec 2? set it to 0 or 1)");
 }
 
-int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e)
+int launch_prepare(int *ret_fd, struct err *e)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, make_init);
+	*ret_fd = init_fd;
+	return init_fd < 0 ? err_set(e, init_errno, "prepare init") : 0;
+}
+
+int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e)
+{
 	char stack[CHILD_STACK] __attribute__((aligned(16)));
 	int pidfd = -1;
 	struct child c = {.l = l};
@@ -129,10 +137,8 @@ int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e
 
 	if (null < 0)
 		return err_set(e, errno, "open /dev/null");
-	pthread_once(&once, make_init);
-	if (init_fd < 0)
-		return err_set(e, init_errno, "prepare init");
-	c.executable = init_fd;
+	if (launch_prepare(&c.executable, e) < 0)
+		return -1;
 	c.null = null;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
 	sigfillset(&all);

@@ -24,6 +24,10 @@ struct launch {
  * any other: SIGCHLD is sent when it ends, and launch_wait() waits for it. */
 int launch(const struct launch *l, pid_t *ret_pid, int *ret_pidfd, struct err *e) must_check;
 
+/* Make the memory file that init is executed from now, for all children of this process to use: they must
+ * keep *ret_fd open, which stays launch()'s. */
+int launch_prepare(int *ret_fd, struct err *e) must_check;
+
 /* How the process ended; blocks until it has. 0 or -errno. */
 int launch_wait(int pidfd, bool *ret_signaled, int *ret_status);
 

@@ -29,6 +29,7 @@
 #include "native/feed.h"
 #include "native/idmap.h"
 #include "native/launch.h"
+#include "native/netns.h"
 #include "native/plan.h"
 #include "native/report.h"
 #include "native/sandbox.h"
@@ -319,6 +320,23 @@ static int give_ids(struct sandbox *b, struct err *e)
 	return r < 0 && !e->stage[0] ? err_stage(e, "userns") : r;
 }
 
+/* Last, because it takes longest: init isolates itself meanwhile and needs it late. Made first, it had one
+ * of two processors for so long that init waited for us. Rootless the namespace has to belong to the
+ * sandbox's user namespace: init makes it. */
+static int send_network(struct sandbox *b, struct err *e)
+{
+	_cleanup_close_ int netns = -1;
+	int r;
+
+	if (b->places->rootless)
+		return 0;
+	r = netns_make(&netns);
+	if (r == 0)
+		return send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
+	err_set(e, -r, "make a network namespace");
+	return err_stage(e, "net");
+}
+
 /* Init's own clock runs out a second after ours. */
 static uint32_t init_limit_ms(uint64_t timeout_us)
 {
@@ -405,7 +423,8 @@ static int create(struct sandbox *b, struct err *e)
 		return e->stage[0] ? -1 : err_stage(e, "plan");
 	if (start_init(b, e) < 0)
 		return err_stage(e, "namespaces");
-	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0)
+	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0 ||
+	    send_network(b, e) < 0)
 		return -1;
 	return 0;
 }

@@ -46,7 +46,8 @@ static int set_text(char *field, size_t size, const char *value, struct err *e)
 {
 	if (!*value || strlen(value) >= size)
 		return err_set(e, 0, "value must have 1 to %zu characters", size - 1);
-	memcpy(field, value, strlen(value) + 1);
+	memset(field, 0, size); /* the spawner refuses a field with more behind its end */
+	memcpy(field, value, strlen(value));
 	return 0;
 }
 

@@ -236,14 +236,19 @@ static void model_message(const struct result *r, char *text, size_t size)
 	}
 }
 
+/* What was passed on as it came is not here any more, but was kept. */
+static uint64_t kept_of(const struct captured *c, bool raw, ssize_t text)
+{
+	return c->size == 0 ? c->kept : raw ? c->size : (uint64_t)text;
+}
+
 json_t *result_to_json(const struct result *r)
 {
 	bool out_cut = r->out.size < r->out.bytes, err_cut = r->err.size < r->err.bytes;
 	ssize_t out_text = utf8_prefix(r->out.data, r->out.size, out_cut);
 	ssize_t err_text = utf8_prefix(r->err.data, r->err.size, err_cut);
 	bool raw = out_text < 0 || err_text < 0;
-	uint64_t out_kept = raw ? r->out.size : (uint64_t)out_text;
-	uint64_t err_kept = raw ? r->err.size : (uint64_t)err_text;
+	uint64_t out_kept = kept_of(&r->out, raw, out_text), err_kept = kept_of(&r->err, raw, err_text);
 	enum code code = result_code(r);
 	char for_model[160];
 	const char *message = r->message[0] ? r->message : codes[code].people;

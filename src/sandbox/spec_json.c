@@ -42,8 +42,11 @@ static char *scalar_text(const json_t *j, struct err *e)
 
 static int set_scalar(struct spec *s, const struct option *o, const json_t *j, struct err *e)
 {
-	_cleanup_free_ char *text = scalar_text(j, e);
+	_cleanup_free_ char *text = NULL;
 
+	if (json_is_boolean(j) && o->kind != OPTION_FLAG)
+		return err_set(e, 0, "must be a string or a number");
+	text = scalar_text(j, e);
 	return text ? spec_set(s, o, text, e) : -1;
 }
 

@@ -206,7 +206,8 @@ static void drop_reader(struct call *c)
 	tar_done(&archive_of(c)->reader);
 }
 
-static const struct asking unpacking = {NULL, on_unpacked, on_talk_room};
+static const struct asking unpacking = {
+	.on_done = on_unpacked, .on_room = on_talk_room, .link = PROBLEM_INVALID_REQUEST};
 
 void archive_put(struct call *c)
 {

@@ -10,14 +10,15 @@ static const struct {
 	int errnum;
 	enum problem problem;
 } meanings[] = {
-	{ENOENT, PROBLEM_NOT_FOUND},    {ESRCH, PROBLEM_NOT_FOUND},
+	{ENOENT, PROBLEM_NOT_FOUND},    {ESRCH, PROBLEM_CONFLICT},
 	{EEXIST, PROBLEM_CONFLICT},     {ENOTEMPTY, PROBLEM_CONFLICT},
 	{EBUSY, PROBLEM_CONFLICT},      {EACCES, PROBLEM_FORBIDDEN},
 	{EPERM, PROBLEM_FORBIDDEN},     {EROFS, PROBLEM_FORBIDDEN},
-	{ENOTDIR, PROBLEM_NOT_FOUND},    {EISDIR, PROBLEM_CONFLICT},
+	{ENOTDIR, PROBLEM_CONFLICT},    {EISDIR, PROBLEM_CONFLICT},
 	{ELOOP, PROBLEM_FORBIDDEN},      {EXDEV, PROBLEM_FORBIDDEN},
 	{ECONNREFUSED, PROBLEM_BAD_GATEWAY}, {ETIMEDOUT, PROBLEM_BAD_GATEWAY},
 	{EHOSTUNREACH, PROBLEM_BAD_GATEWAY}, {ENETUNREACH, PROBLEM_BAD_GATEWAY},
+	{EPIPE, PROBLEM_CONFLICT},
 	{EAGAIN, PROBLEM_UNAVAILABLE},  {ENOMEM, PROBLEM_UNAVAILABLE},
 };
 
@@ -35,6 +36,10 @@ void ask_failed(struct call *c, const struct failed_record *failed)
 	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
 		if (meanings[i].errnum == (int)failed->errnum)
 			e.code = (int)meanings[i].problem;
+	if (failed->errnum == ENOTDIR && c->asking && c->asking->not_a_folder)
+		e.code = (int)c->asking->not_a_folder;
+	if ((failed->errnum == ELOOP || failed->errnum == EXDEV) && c->asking && c->asking->link)
+		e.code = (int)c->asking->link;
 	if (failed->errnum == ENOSPC || failed->errnum == EDQUOT || failed->errnum == EFBIG) {
 		e.code = PROBLEM_CONFLICT;
 		err_prefix(&e, "the sandbox's disk is full");

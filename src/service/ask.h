@@ -13,6 +13,9 @@ struct asking {
 	bool (*on_frame)(struct call *c, const struct frame *f, const unsigned char *payload);
 	void (*on_done)(struct call *c); /* answers the call */
 	void (*on_room)(struct call *c); /* may be NULL */
+	/* What these say about the request, where it is not the usual: a component that is no folder (409), a
+	 * link that may not be followed (403). 0: the usual. */
+	enum problem not_a_folder, link;
 };
 
 /* Open c->talk and send the request. Once answered by a problem: false, and the call is gone. */

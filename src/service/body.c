@@ -51,7 +51,7 @@ static int take_text(struct body *b, const char *data, size_t size, struct err *
 
 static int set_stdin(struct body *b, json_t *v, struct err *e)
 {
-	if (json_is_boolean(v)) { /* a process: keep it open, or not */
+	if (json_is_boolean(v) && b->kind == BODY_PROCESS) { /* keep it open, or not */
 		b->stdin_open = json_is_true(v);
 		return 0;
 	}
@@ -400,7 +400,7 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	json_t *value;
 	int r = 0;
 
-	*b = (struct body){0};
+	*b = (struct body){.kind = kind};
 	if (!json_is_object(json))
 		return wrong(e, "the body must be a JSON object");
 	r = start_from(b, kind, v, base, &settings, e);
@@ -415,6 +415,7 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 		r = take_command(b, json, e);
 	if (r == 0)
 		r = apply_policy(b, &settings, was_set, v, kind, e);
+	b->has_max_output = json_object_get(json, "max_output") != NULL;
 	if (r == 0)
 		r = finish(b, kind, e);
 	settings_done(&settings);

@@ -13,6 +13,8 @@ enum body_kind { BODY_RUN = 1, BODY_SANDBOX = 2, BODY_EXEC = 4, BODY_PROCESS = 8
 enum { MAX_LABELS = 32, MAX_FILES = 1024 };
 
 struct body {
+	enum body_kind kind;
+	bool has_max_output; /* it was said */
 	struct spec spec;
 	char *input; /* stdin or the code, or NULL */
 	size_t input_size;

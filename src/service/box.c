@@ -221,7 +221,8 @@ static char *spec_text(const struct box *b)
 		b->disk_bytes ? json_integer((json_int_t)b->disk_bytes) : json_null(), "defaults",
 		"env", strings_json(&s->env), "workdir", s->workdir, "uid", (json_int_t)s->uid, "gid",
 		(json_int_t)s->gid, "max_output", (json_int_t)s->max_output_bytes, "life_us",
-		(json_int_t)b->life_us, "expires_us", (json_int_t)b->expires_us, "commands", b->commands, "metadata", b->metadata);
+		(json_int_t)b->life_us, "expires_us", (json_int_t)b->expires_us, "commands",
+		b->commands, "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");
@@ -243,7 +244,7 @@ static void keep_texts(struct box *b)
 	}
 }
 
-enum { COMMAND_SHOWN = 4096 };
+enum { COMMAND_SHOWN = 4096, CLOCK_WAS_SET_MS = 1000 };
 
 void box_remember_command(struct box *b, const char *id, const struct strings *command)
 {
@@ -372,6 +373,31 @@ static void begin_life(struct box *b)
 	b->idle_at_us = now;
 	b->expires_us = b->life_us ? now + b->life_us : 0;
 	b->stored.expires_ms = b->life_us ? wall_ms() + (int64_t)(b->life_us / 1000) : 0;
+	keep_texts(b);
+}
+
+/* The end of a life is a time of the monotonic clock. What is told of it follows the clock on the wall
+ * when that was set. */
+static void follow_wall_clock(struct box *b)
+{
+	int64_t at = wall_ms() + ((int64_t)b->expires_us - (int64_t)now_us()) / 1000;
+
+	if (b->expires_us && llabs(at - b->stored.expires_ms) >= CLOCK_WAS_SET_MS)
+		b->stored.expires_ms = at;
+}
+
+/* The monotonic clock is the same for as long as the machine runs, and so for whatever can be adopted. */
+static void go_on_living(struct box *b, const json_t *defaults)
+{
+	json_t *at = json_object_get(defaults, "expires_us");
+	int64_t left = b->stored.expires_ms - wall_ms();
+
+	if (!b->stored.expires_ms)
+		b->expires_us = 0;
+	else if (json_integer_value(at) > 0)
+		b->expires_us = (uint64_t)json_integer_value(at);
+	else /* written by a version that knew the wall's only */
+		b->expires_us = now_us() + (uint64_t)(left > 0 ? left : 0) * 1000;
 }
 
 /* ---- ends ---- */
@@ -521,6 +547,18 @@ static void made(struct box *b, const struct spawner_created *c)
 	tell(b, &b->made);
 }
 
+/* What is wrong with what was asked for (a volume that is not there, or not allowed) against what failed. */
+static bool is_of_the_request(int errnum)
+{
+	static const int wrong[] = {0,	    EPERM,   EACCES, ENOENT, ENOTDIR,
+				    ELOOP, EXDEV, EINVAL, ENAMETOOLONG};
+
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		if (wrong[i] == errnum)
+			return true;
+	return false;
+}
+
 static void not_made(struct box *b, const struct spawner_refused *r)
 {
 	enum reason reason = r->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
@@ -531,7 +569,9 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
-	if (r->code == CODE_NONE && r->errnum != 0 && r->errnum != EPERM)
+	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
+		b->failed_code = CODE_NONE;
+	if (r->code == CODE_NONE && !is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
 	b->refused = true;
 	finish(b, reason, r->text);
@@ -657,7 +697,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 			return NULL;
 		}
 		b->references += 2; /* the caller's, and the spawner's answer's */
-		if (link_create(v->link, c, fds, fd_count, on_made, b) == 0)
+		if (link_create(v->link, b->stored.owner, c, fds, fd_count, on_made, b) == 0)
 			return b;
 		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");
@@ -743,7 +783,6 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 	if (idle_us != UINT64_MAX)
 		b->stored.idle_timeout_ms = (int64_t)((idle_us + 999) / 1000);
 	begin_life(b);
-	keep_texts(b);
 	put(b);
 	arm(b);
 	event_emit(b->service, "sandbox.renewed", b, NULL, NULL);
@@ -798,8 +837,7 @@ static int restore_spec(struct box *b, struct err *e)
 	b->spec.max_output_bytes =
 		(uint64_t)json_integer_value(json_object_get(defaults, "max_output"));
 	b->life_us = (uint64_t)json_integer_value(json_object_get(defaults, "life_us"));
-	/* What is adopted is of this boot, so its monotonic time is ours; the wall clock may have been set. */
-	b->expires_us = (uint64_t)json_integer_value(json_object_get(defaults, "expires_us"));
+	go_on_living(b, defaults);
 	snprintf(b->spec.workdir, sizeof b->spec.workdir, "%s",
 		 json_string_value(json_object_get(defaults, "workdir")) ?: "/workspace");
 	strings_done(&b->spec.env);
@@ -929,13 +967,15 @@ static json_t *seconds_or_null(int64_t ms)
 	return ms ? json_real((double)ms / 1000) : json_null();
 }
 
-json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live)
+json_t *sandbox_json(const struct stored_sandbox *s, struct box *live)
 {
 	static const char *const states[] = {"creating", "running", "paused", "ended"};
 	_cleanup_json_ json_t *spec = object_or_empty(s->spec);
 	json_t *limits = json_object_get(spec, "limits"), *metadata = json_object_get(spec, "metadata");
 	bool ended = s->state == STATE_ENDED;
 
+	if (live)
+		follow_wall_clock(live);
 	return json_pack(
 		"{ss ss so so sO* sO* ss so so so so ss sb so so so so so so}", "id", s->id, "state",
 		states[s->state], "reason",

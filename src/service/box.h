@@ -92,7 +92,7 @@ void box_hold(struct box *b);
 void box_release(struct box *b);
 
 /* The sandbox object of the API; live: NULL when it is gone. */
-json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live) must_check;
+json_t *sandbox_json(const struct stored_sandbox *s, struct box *live) must_check;
 
 /* From the spawner, and after a restart. */
 void box_on_ended(struct service *v, const struct spawner_ended *ended);

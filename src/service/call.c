@@ -305,7 +305,18 @@ static int check_query(const struct call *c, const struct route *r, struct err *
 {
 	const char *bad = "";
 
-	if (r->needs & RAW_QUERY || exchange_query_check(c->x, r->queries, &bad) == 0)
+	static const char *const flags[] = {"stream", "all",	   "follow",	"eof",
+					    "parents", "append", "exclusive", "recursive"};
+
+	if (r->needs & RAW_QUERY)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		const char *value = exchange_query(c->x, flags[i]);
+
+		if (value && *value && strcmp(value, "true") != 0)
+			return err_set(e, 0, "query parameter %s: is there, or not, or \"true\"", flags[i]);
+	}
+	if (exchange_query_check(c->x, r->queries, &bad) == 0)
 		return 0;
 	return err_set(e, 0, "query parameter %.60s is unknown or given twice", bad);
 }

@@ -32,7 +32,7 @@ static const struct row {
 	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
 	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
 	ROW(state_dir, FOLDER, NULL, "database, artifacts, disks")
-	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_per_minute")
+	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
 	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
 	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
@@ -43,7 +43,6 @@ static const struct row {
 	ROW_US(run_retention, "30d", "how long runs are remembered")
 	ROW_US(audit_retention, "365d", "how long audit rows are kept")
 	ROW(connections, COUNT, "4096", "open connections in all")
-	ROW(keep_input, FLAG, "false", "keep code in the database, not only its hash")
 };
 
 static int duration_with_days(const char *text, uint64_t *ret)

@@ -32,7 +32,6 @@ struct service_config {
 	uint64_t run_retention_us;
 	uint64_t audit_retention_us;
 	uint64_t connections;
-	bool keep_input;               /* code in the state, not only its hash */
 };
 
 /* The defaults, then what root (the whole file's JSON, or NULL) says. Free with service_config_done(). */

@@ -15,7 +15,8 @@ struct file_work {
 	json_t *rows;
 	uint64_t size;          /* of the answer */
 	struct read_record read;
-	bool ranged, created, truncated;
+	bool measured; /* the first look told the size; the bytes come by a second request */
+	bool ranged, truncated;
 	char path[4096];
 };
 
@@ -222,11 +223,11 @@ static void begin_answer(struct call *c, uint64_t size, int64_t mtime)
 			 (unsigned long long)size);
 		w->ranged = true;
 	}
-	w->size = length;
+	w->size = strcmp(exchange_method(c->x), "HEAD") == 0 ? 0 : length;
 	exchange_begin(c->x, w->ranged ? 206 : 200, "application/octet-stream", fields, length);
-	if (!w->ranged)
+	if (w->read.length != 0 || w->size == 0)
 		return;
-	/* The size is known now: ask again for the part. */
+	w->measured = true;
 	box_hang_up(c->box, TAKE_PTR(c->talk));
 	w->read = (struct read_record){from, length};
 	read_from(c);
@@ -243,7 +244,7 @@ static bool on_read(struct call *c, const struct frame *f, const unsigned char *
 		begin_answer(c, r.size_bytes, r.mtime);
 		return true;
 	}
-	if (f->type == FRAME_ENTRY && w->ranged)
+	if (f->type == FRAME_ENTRY && w->measured)
 		return true;
 	if (f->type == FRAME_EOF)
 		return true;
@@ -270,7 +271,8 @@ static void on_read_done(struct call *c)
 	exchange_end(x, complete);
 }
 
-static const struct asking reading = {on_read, on_read_done, NULL};
+static const struct asking reading = {
+	.on_frame = on_read, .on_done = on_read_done, .not_a_folder = PROBLEM_NOT_FOUND};
 
 static void on_reader_room(struct exchange *x)
 {
@@ -384,8 +386,8 @@ static const struct asking plain = {NULL, on_done, NULL};
 
 void files_remove(struct call *c)
 {
-	struct file_work *w = begin(c);
 	uint32_t recursive = call_flag(c, "recursive");
+	struct file_work *w = begin(c);
 
 	if (w)
 		ask(c, &plain, FRAME_REMOVE, &recursive, sizeof recursive, w->path,

@@ -2,13 +2,16 @@
 #include "service/link.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "spawner/client.h"
+#include "store/quota.h"
 
-enum { RETRY_MS = 100, MOST_WAITING = 4096 };
+/* What waits: requests in all, creations of one owner and in all; and how many the spawner has at a time
+ * (it makes eight at once). */
+enum { RETRY_MS = 100, MOST_WAITING = 4096, MOST_OF_OWNER = 1024, MOST_CREATIONS = 4096, AT_A_TIME = 16 };
 
 /* A request that has been sent, or that waits until there is room. */
 struct waiting {
@@ -19,9 +22,15 @@ struct waiting {
 	bool many; /* LIST: several answers, then DONE */
 	enum spawner_type type;
 	char id[SANDBOX_ID_SIZE];
-	struct spawner_create *create; /* CREATE that is not sent yet, with its descriptors */
+};
+
+/* A sandbox that is not asked for yet. */
+struct creation {
+	struct spawner_create request;
 	int fds[SPEC_MAX_VOLUMES];
 	size_t fd_count;
+	link_answer done;
+	void *data;
 };
 
 struct link {
@@ -33,11 +42,15 @@ struct link {
 	void *context;
 	struct waiting *first, **last;
 	size_t count;
+	struct quota_queue *creations;
+	struct creation *next; /* taken out of it, waits for room in the socket */
+	unsigned being_made;
 	char path[256];
 	bool up, polled, closing;
 };
 
 static void on_ready(uv_poll_t *p, int status, int events);
+static void send_creations(struct link *l);
 static void connect_again(struct link *l);
 
 static void on_retry(uv_timer_t *t)
@@ -47,6 +60,8 @@ static void on_retry(uv_timer_t *t)
 
 static bool has_unsent(const struct link *l)
 {
+	if (l->next)
+		return true;
 	for (const struct waiting *w = l->first; w; w = w->next)
 		if (w->sequence < 0)
 			return true;
@@ -58,12 +73,22 @@ static void watch(struct link *l)
 	uv_poll_start(&l->poll, UV_READABLE | (has_unsent(l) ? UV_WRITABLE : 0), on_ready);
 }
 
-static void drop_create(struct waiting *w)
+static void creation_done(struct creation *c)
 {
-	for (size_t i = 0; i < w->fd_count; i++)
-		close(w->fds[i]);
-	w->fd_count = 0;
-	free(TAKE_PTR(w->create));
+	for (size_t i = 0; i < c->fd_count; i++)
+		close(c->fds[i]);
+	free(c);
+}
+
+static void fail_creations(struct link *l)
+{
+	struct creation *c;
+
+	l->being_made = 0;
+	while ((c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations))) {
+		c->done(c->data, NULL);
+		creation_done(c);
+	}
 }
 
 /* Everyone who waits learns that no answer will come. */
@@ -77,7 +102,6 @@ static void fail_all(struct link *l)
 		struct waiting *next = w->next;
 
 		w->done(w->data, NULL);
-		drop_create(w);
 		free(w);
 		w = next;
 	}
@@ -103,19 +127,16 @@ static void go_down(struct link *l)
 		uv_close((uv_handle_t *)&l->poll, on_poll_closed);
 	}
 	fail_all(l);
+	fail_creations(l);
 	if (was_up)
 		l->ops->on_down(l->context);
 }
 
 static int send_one(struct link *l, struct waiting *w)
 {
-	w->sequence = w->create ? spawner_send(&l->client, w->type, w->create, sizeof *w->create,
-					       w->fds, w->fd_count)
-				: spawner_ask(&l->client, w->type, w->id[0] ? w->id : NULL);
-	if (w->sequence >= 0) {
-		drop_create(w);
+	w->sequence = spawner_ask(&l->client, w->type, w->id[0] ? w->id : NULL);
+	if (w->sequence >= 0)
 		return 0;
-	}
 	return w->sequence == -EAGAIN ? 0 : -1;
 }
 
@@ -143,6 +164,8 @@ static void answer(struct link *l, const union spawner_message *m)
 		if (!*at)
 			l->last = at;
 		l->count--;
+		if (w->type == SPAWNER_CREATE)
+			l->being_made--;
 		w->done(w->data, &m->header);
 		free(w);
 	}
@@ -160,6 +183,7 @@ static void on_ready(uv_poll_t *p, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		send_unsent(l);
+	send_creations(l);
 	while (r > 0 && !uv_is_closing((uv_handle_t *)&l->poll) &&
 	       (r = spawner_receive(&l->client, &m)) > 0) {
 		if (m.header.type == SPAWNER_ENDED)
@@ -167,10 +191,12 @@ static void on_ready(uv_poll_t *p, int status, int events)
 		else
 			answer(l, &m);
 	}
-	if (r < 0)
+	if (r < 0) {
 		go_down(l);
-	else if (!uv_is_closing((uv_handle_t *)&l->poll))
+	} else if (!uv_is_closing((uv_handle_t *)&l->poll)) {
+		send_creations(l); /* in the place of those that were answered */
 		watch(l);
+	}
 }
 
 static void on_hello(void *data, const struct spawner_header *message)
@@ -183,20 +209,20 @@ static void on_hello(void *data, const struct spawner_header *message)
 	l->ops->on_up(l->context);
 }
 
-static struct waiting *add(struct link *l, enum spawner_type type, const char *id, bool many,
-			   int64_t sequence, link_answer done, void *data)
+static int add(struct link *l, enum spawner_type type, const char *id, bool many, int64_t sequence,
+	       link_answer done, void *data)
 {
 	struct waiting *w = l->count < MOST_WAITING ? calloc(1, sizeof *w) : NULL;
 
 	if (!w)
-		return NULL;
+		return -1;
 	*w = (struct waiting){.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
 	if (id)
 		snprintf(w->id, sizeof w->id, "%s", id);
 	*l->last = w;
 	l->last = &w->next;
 	l->count++;
-	return w;
+	return 0;
 }
 
 static int request(struct link *l, enum spawner_type type, const char *id, bool many,
@@ -209,7 +235,7 @@ static int request(struct link *l, enum spawner_type type, const char *id, bool 
 	sequence = has_unsent(l) ? -EAGAIN : spawner_ask(&l->client, type, id);
 	if (sequence < 0 && sequence != -EAGAIN)
 		return -1;
-	if (!add(l, type, id, many, sequence, done, data))
+	if (add(l, type, id, many, sequence, done, data) < 0)
 		return -1;
 	if (sequence < 0)
 		watch(l);
@@ -238,9 +264,13 @@ struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *
 {
 	struct link *l = calloc(1, sizeof *l);
 
-	if (!l || strlen(path) >= sizeof l->path) {
+	if (l)
+		l->creations = quota_queue_new(MOST_OF_OWNER, MOST_CREATIONS);
+	if (!l || !l->creations || strlen(path) >= sizeof l->path) {
+		if (l)
+			quota_queue_free(l->creations);
 		free(l);
-		err_set(e, l ? ENAMETOOLONG : ENOMEM, "reach the spawner");
+		err_set(e, 0, "reach the spawner at %s: no memory, or too long a path", path);
 		return NULL;
 	}
 	l->loop = loop;
@@ -268,52 +298,51 @@ bool link_is_up(const struct link *l)
 	return l->up;
 }
 
-/* The line is full: it is sent in its turn. */
-static int queue_create(struct link *l, const struct spawner_create *c, const int *fds,
-			size_t fd_count, link_answer done, void *data)
+static void send_creations(struct link *l)
 {
-	struct spawner_create *copy = malloc(sizeof *copy);
-	struct waiting *w = copy ? add(l, SPAWNER_CREATE, NULL, false, -EAGAIN, done, data) : NULL;
+	while (l->up && l->being_made < AT_A_TIME) {
+		struct creation *c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations);
+		int64_t sequence;
 
-	if (!w) {
-		free(copy);
-		return -1;
+		if (!c)
+			return;
+		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request, c->fds,
+					c->fd_count);
+		if (sequence == -EAGAIN) {
+			l->next = c;
+			watch(l);
+			return;
+		}
+		/* Anything else is a line that is going down: nobody will answer. */
+		if (sequence < 0 || add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
+			c->done(c->data, NULL);
+		else
+			l->being_made++;
+		creation_done(c);
 	}
-	*copy = *c;
-	w->create = copy;
-	for (; w->fd_count < fd_count; w->fd_count++) {
-		w->fds[w->fd_count] = fcntl(fds[w->fd_count], F_DUPFD_CLOEXEC, 0);
-		if (w->fds[w->fd_count] < 0)
-			break;
-	}
-	if (w->fd_count < fd_count) { /* it was added last */
-		struct waiting **at = &l->first;
-
-		while (*at != w)
-			at = &(*at)->next;
-		*at = NULL;
-		l->last = at;
-		l->count--;
-		drop_create(w);
-		free(w);
-		return -1;
-	}
-	watch(l);
-	return 0;
 }
 
-int link_create(struct link *l, struct spawner_create *c, const int *fds, size_t fd_count,
-		link_answer done, void *data)
+int link_create(struct link *l, const char *owner, const struct spawner_create *request,
+		const int *fds, size_t fd_count, link_answer done, void *data)
 {
-	int64_t sequence = -EAGAIN;
+	struct creation *c = l->up && fd_count <= SPEC_MAX_VOLUMES ? calloc(1, sizeof *c) : NULL;
 
-	if (!l->up || fd_count > SPEC_MAX_VOLUMES)
+	if (!c)
 		return -1;
-	if (!has_unsent(l))
-		sequence = spawner_send(&l->client, SPAWNER_CREATE, c, sizeof *c, fds, fd_count);
-	if (sequence == -EAGAIN)
-		return queue_create(l, c, fds, fd_count, done, data);
-	return sequence < 0 || !add(l, SPAWNER_CREATE, NULL, false, sequence, done, data) ? -1 : 0;
+	c->request = *request;
+	c->done = done;
+	c->data = data;
+	for (; c->fd_count < fd_count; c->fd_count++) {
+		c->fds[c->fd_count] = fcntl(fds[c->fd_count], F_DUPFD_CLOEXEC, 0);
+		if (c->fds[c->fd_count] < 0)
+			break;
+	}
+	if (c->fd_count < fd_count || quota_queue_push(l->creations, owner, c) < 0) {
+		creation_done(c);
+		return -1;
+	}
+	send_creations(l);
+	return 0;
 }
 
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done, void *data)

@@ -29,9 +29,10 @@ struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *
 void link_close(struct link *l);
 bool link_is_up(const struct link *l);
 
-/* The descriptors are sent and stay the caller's. -1 when the line is down or full: no callback then. */
-int link_create(struct link *l, struct spawner_create *c, const int *fds, size_t fd_count,
-		link_answer done, void *data) must_check;
+/* Creations wait here until the spawner has room; owners take turns. c and the descriptors are copied. -1 when
+ * the line is down or too many wait: no callback then. */
+int link_create(struct link *l, const char *owner, const struct spawner_create *c, const int *fds,
+		size_t fd_count, link_answer done, void *data) must_check;
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done,
 	     void *data) must_check;
 /* One call per LIVE, then DONE. */

@@ -4,6 +4,7 @@
  * configuration as descriptors. It opens its state, finds what lives, and serves until SIGTERM.
  */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,20 +35,22 @@ struct arguments {
 
 static struct service service;
 static SSL_CTX *tls; /* NULL: TCP without */
-static struct arguments args = {.config_fd = -1, .socket_fd = -1, .tcp_fd = -1,
-				.certificate_fd = -1, .key_fd = -1, .config_name = "configuration"};
+static struct arguments args = {.config_fd = -1,
+				.socket_fd = -1,
+				.tcp_fd = -1,
+				.certificate_fd = -1,
+				.key_fd = -1,
+				.config_name = "configuration"};
 
 static int parse_arguments(char **argv, struct err *e)
 {
 	struct {
 		const char *name;
 		int *number;
-	} numbers[] = {{"--config-fd", &args.config_fd},
-		       {"--socket-fd", &args.socket_fd},
-		       {"--tcp-fd", &args.tcp_fd},
-		       {"--certificate-fd", &args.certificate_fd},
-		       {"--key-fd", &args.key_fd},
-		       {"--operator-uid", (int *)&args.operator_uid}};
+	} numbers[] = {
+		{"--config-fd", &args.config_fd}, {"--socket-fd", &args.socket_fd},
+		{"--tcp-fd", &args.tcp_fd},       {"--certificate-fd", &args.certificate_fd},
+		{"--key-fd", &args.key_fd},       {"--operator-uid", (int *)&args.operator_uid}};
 
 	for (char **p = argv + 1; *p; p++) {
 		size_t i = 0;
@@ -86,21 +89,20 @@ static int read_config(struct service *v, struct err *e)
 	size_t size;
 	int r;
 
-	if (places_find(&v->places, e) < 0)
-		return -1;
+	/* With every place in it: what HOME would say of this user is of no interest. */
+	if (args.config_fd < 0)
+		return err_set(e, 0, "is started by `cloche serve`");
 	v->file_name = args.config_name;
-	if (args.config_fd >= 0) {
-		r = fd_slurp(args.config_fd, 1 << 20, &text, &size);
-		fd_close(&args.config_fd);
-		if (r < 0)
-			return err_set(e, -r, "read the configuration");
-		v->file = size ? json_read(text, size, e) : NULL;
-		if (size && !v->file)
-			return -1;
-	}
+	r = fd_slurp(args.config_fd, 2 << 20, &text, &size);
+	fd_close(&args.config_fd);
+	if (r < 0)
+		return err_set(e, -r, "read the configuration");
+	v->file = json_read(text, size, e);
+	if (!v->file)
+		return -1;
 	if (service_config_read(&v->config, &v->places, v->file, e) < 0)
 		return -1;
-	if (v->file && settings_from_json(&v->policy, &scratch, v->file, v->file_name, true, e) < 0)
+	if (settings_from_json(&v->policy, &scratch, v->file, v->file_name, true, e) < 0)
 		return -1;
 	spec_done(&scratch);
 	return 0;
@@ -180,8 +182,11 @@ static void tell_systemd(const char *text)
 	if (a.sun_path[0] == '@')
 		a.sun_path[0] = '\0';
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&a,
-			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+	/* connected first: the filter lets nothing be sent to an address (self_calls.def) */
+	if (fd < 0 ||
+	    connect(fd, (struct sockaddr *)&a,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0 ||
+	    send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
 		log_event("notify.failed", NULL);
 }
 
@@ -213,7 +218,8 @@ static void on_turn(uv_prepare_t *p)
 static void on_housekeeping(uv_timer_t *t)
 {
 	struct service *v = t->data;
-	const struct retention r = {.ended_sandbox_ms = (int64_t)(v->config.ended_retention_us / 1000),
+	const struct retention r = {.ended_sandbox_ms =
+					    (int64_t)(v->config.ended_retention_us / 1000),
 				    .run_ms = (int64_t)(v->config.run_retention_us / 1000),
 				    .audit_ms = (int64_t)(v->config.audit_retention_us / 1000)};
 	struct err e = {0};
@@ -224,6 +230,7 @@ static void on_housekeeping(uv_timer_t *t)
 	if (more < 0)
 		store_failed(v, &e);
 	artifacts_retain(v);
+	malloc_trim(0); /* what large bodies have left behind */
 	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
 }
 
@@ -235,7 +242,7 @@ static void on_signal(uv_signal_t *s, int number)
 		return;
 	v->stopping = true;
 	log_event("service.stopping", json_pack("{si}", "signal", number));
-	tell_systemd("STOPPING=1");
+	/* STOPPING=1 is not for us to say: systemd would end the whole service when only we stop. */
 	http_server_stop(v->http);
 	/* Sandboxes stay; who waits for an answer of one-shots finds it by id later. */
 	uv_stop(&v->loop);
@@ -296,7 +303,7 @@ int main(int argc, char **argv)
 	v->started_ms = wall_ms();
 	if (read_config(v, &e) == 0)
 		read_openapi(v);
-	if (e.text[0] || start(v, &e) < 0 || sandbox_self(v, &e) < 0) {
+	if (e.text[0] || start(v, &e) < 0 || sandbox_self(v->config.state_dir, &e) < 0) {
 		log_event("service.failed", json_pack("{ss}", "error", e.text));
 		fprintf(stderr, "cloched: %s\n", e.text);
 		return 1;

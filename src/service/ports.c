@@ -97,6 +97,21 @@ static const char *raw_rest(const struct exchange *x)
 	return "/";
 }
 
+/* Connection names further fields that are for this hop only. */
+static bool is_of_connection(const struct exchange *x, const char *name)
+{
+	const char *list = exchange_field(x, "connection");
+	size_t n = strlen(name);
+
+	while (list && *list) {
+		list += strspn(list, ", \t");
+		if (strncasecmp(list, name, n) == 0 && strchr(", \t", list[n]))
+			return true;
+		list += strcspn(list, ",");
+	}
+	return false;
+}
+
 static void write_head(struct text *t, struct call *c)
 {
 	struct exchange *x = c->x;
@@ -106,7 +121,7 @@ static void write_head(struct text *t, struct call *c)
 	add(t, "%s %s%s%s HTTP/1.1\r\nHost: localhost:%s\r\n", exchange_method(x), raw_rest(x),
 	    query && *query ? "?" : "", query ? query : "", c->sub);
 	for (size_t i = 0; exchange_field_at(x, i, &name, &value); i++)
-		if (!is_in(name, dropped, ARRAY_SIZE(dropped)))
+		if (!is_in(name, dropped, ARRAY_SIZE(dropped)) && !is_of_connection(x, name))
 			add(t, "%s: %s\r\n", name, value);
 	if (port_of(c)->upgrade)
 		add(t, "Connection: Upgrade\r\nUpgrade: websocket\r\n");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "sandbox/result.h"
 #include "service/reply.h"
 
 static const struct row {
@@ -55,13 +56,17 @@ void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after
 {
 	struct row row = row_of(e);
 	char fields[128] = "";
-	json_t *j = json_pack("{ss ss si ss* ss sb}", "type", "about:blank", "title", row.title,
-			      "status", row.status, "detail", e->text[0] ? e->text : row.title,
-			      "code", row.name, "retryable", row.retryable);
+	char detail[sizeof e->text];
+	json_t *j;
 
-	if (!j) /* a text that is no UTF-8: names from a client */
-		j = json_pack("{ss ss si ss sb}", "type", "about:blank", "title", row.title,
-			      "status", row.status, "code", row.name, "retryable", row.retryable);
+	snprintf(detail, sizeof detail, "%s", e->text[0] ? e->text : row.title);
+	/* Names from a client may be any bytes, and a text that was cut may end inside a character. */
+	if (utf8_prefix(detail, strlen(detail), false) < 0)
+		for (char *p = detail; *p; p++)
+			if ((unsigned char)*p >= 0x80)
+				*p = '?';
+	j = json_pack("{ss ss si ss ss sb}", "type", "about:blank", "title", row.title, "status",
+		      row.status, "detail", detail, "code", row.name, "retryable", row.retryable);
 	if (retry_after)
 		snprintf(fields, sizeof fields, "Retry-After: %u\r\n", retry_after);
 	if (row.status == 401)

@@ -34,6 +34,7 @@ struct lookup {
 	struct resize_record resize;
 	struct input input;
 	json_t *rows;
+	json_t *ids; /* of commands by init's number, as text */
 	char *text; /* to be fed at the start */
 	size_t text_size;
 	bool text_ends;
@@ -51,9 +52,8 @@ static struct lookup *lookup_of(struct call *c)
 
 static json_t *stream_json(const struct command_record *r, int i)
 {
-	return json_pack("{sI sI}", "bytes", (json_int_t)r->bytes[i], "kept",
-			 (json_int_t)(r->running ? (r->bytes[i] < KEEP_BYTES ? r->bytes[i] : KEEP_BYTES)
-						 : r->ended.kept[i]));
+	return json_pack("{sI so}", "bytes", (json_int_t)r->bytes[i], "kept",
+			 r->running && r->bytes[i] ? json_null() : json_integer((json_int_t)r->ended.kept[i]));
 }
 
 static json_t *process_json(const struct call *c, const struct command_record *r)
@@ -70,6 +70,12 @@ static json_t *process_json(const struct call *c, const struct command_record *r
 		"stdout", stream_json(r, 0), "stderr", stream_json(r, 1));
 }
 
+static const char *number_text(uint32_t number, char text[16])
+{
+	snprintf(text, 16, "%u", (unsigned)number);
+	return text;
+}
+
 static bool on_listed(struct call *c, const struct frame *f, const unsigned char *payload)
 {
 	struct lookup *l = lookup_of(c);
@@ -77,7 +83,9 @@ static bool on_listed(struct call *c, const struct frame *f, const unsigned char
 
 	if (f->type != FRAME_COMMAND || command_record_decode(payload, f->size, &r) < 0)
 		return false;
-	if (l->rows && is_process(&r))
+	if (l->ids && is_process(&r))
+		json_object_set_new(l->ids, number_text(r.number, (char[16]){0}), json_string(r.tag));
+	else if (l->rows && is_process(&r))
 		json_array_append_new(l->rows, process_json(c, &r));
 	if (strcmp(r.tag, c->sub) == 0) {
 		l->found = r;
@@ -107,6 +115,7 @@ static const struct asking listing = {on_listed, on_list_done, NULL};
 static void drop(struct call *c)
 {
 	json_decref(lookup_of(c)->rows);
+	json_decref(lookup_of(c)->ids);
 	free(lookup_of(c)->text);
 }
 
@@ -151,20 +160,31 @@ static bool on_ps(struct call *c, const struct frame *f, const unsigned char *pa
 	struct process_record r;
 	const char *line;
 	char state[2] = "";
+	json_t *id;
 
 	if (f->type != FRAME_PROCESS || process_record_decode(payload, f->size, &r, &line) < 0)
 		return false;
 	state[0] = (char)r.state;
+	id = json_object_get(lookup_of(c)->ids, number_text(r.number, (char[16]){0}));
 	return json_array_append_new(
 		       lookup_of(c)->rows,
 		       json_pack("{sI sI sI ss sI sI sI so so}", "pid", (json_int_t)r.pid, "ppid",
 				 (json_int_t)r.parent, "uid", (json_int_t)r.uid, "state", state,
 				 "threads", (json_int_t)r.threads, "cpu_ms", (json_int_t)r.cpu_ms,
 				 "rss_bytes", (json_int_t)r.rss_bytes, "command", any_bytes(line),
-				 "process", r.number ? json_integer(r.number) : json_null())) == 0;
+				 "process", id ? json_incref(id) : json_null())) == 0;
 }
 
 static const struct asking ps = {on_ps, on_list_done, NULL};
+
+/* First which number is whose, then the processes. */
+static void ids_are_known(struct call *c)
+{
+	box_hang_up(c->box, TAKE_PTR(c->talk));
+	ask(c, &ps, FRAME_PS, NULL, 0, NULL, 0);
+}
+
+static const struct asking numbering = {on_listed, ids_are_known, NULL};
 
 void processes_list(struct call *c)
 {
@@ -174,7 +194,8 @@ void processes_list(struct call *c)
 	if (!l)
 		return;
 	l->rows = json_array();
-	ask(c, all ? &ps : &listing, all ? FRAME_PS : FRAME_LIST, NULL, 0, NULL, 0);
+	l->ids = all ? json_object() : NULL;
+	ask(c, all ? &numbering : &listing, FRAME_LIST, NULL, 0, NULL, 0);
 }
 
 /* ---- starting ---- */
@@ -269,7 +290,7 @@ void processes_create(struct call *c)
 		  (body.stdin_open || body.input ? START_STDIN : 0);
 	s.limit_ms = body.spec.timeout_us >= SPEC_UNLIMITED - 1 ? 0
 			     : (uint32_t)(body.spec.timeout_us / 1000);
-	s.keep_bytes = KEEP_BYTES;
+	s.keep_bytes = body.has_max_output ? body.spec.max_output_bytes : KEEP_BYTES;
 	s.rows = (uint16_t)body.rows;
 	s.columns = (uint16_t)body.columns;
 	l->found.flags = s.flags;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/run.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -175,7 +176,7 @@ static void complete(struct run *r)
 	result->enforced = r->box->enforced;
 	if (!result->enforced.runtime)
 		report_enforced(result, &r->spec, NULL, NULL);
-	if (r->evidence.main_ended && r->started_us && !result->wall_ms)
+	if (r->started_us && result->wall_ms == 0)
 		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
 }
 
@@ -580,7 +581,8 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
 				    ? 0
 				    : (uint32_t)limit_ms,
-		.keep_bytes = s->max_output_bytes,
+		/* One more byte, where passing the limit is the end of it. */
+		.keep_bytes = s->max_output_bytes + (s->kill_on_output_limit ? 1 : 0),
 	};
 	memcpy(ret->tag, r->result.id, sizeof ret->tag);
 	return start_payload(r, ret, ret_strings, ret_size, e);
@@ -815,10 +817,26 @@ void run_resume_output(struct run *r)
 		talk_resume(r->talk);
 }
 
+/* The name as a path of the API: everything but RFC 3986's unreserved characters and "/" encoded. */
+static json_t *artifact_href(const char *id, const char *path)
+{
+	_cleanup_free_ char *encoded = malloc(strlen(path) * 3 + 1);
+	char *to = encoded;
+
+	if (!encoded)
+		return json_null();
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
+		if (isalnum(*p) || strchr("-._~/", *p))
+			*to++ = (char)*p;
+		else
+			to += snprintf(to, 4, "%%%02X", *p);
+	*to = '\0';
+	return json_sprintf("/v1/runs/%s/artifacts/%s", id, encoded);
+}
+
 json_t *run_result_json(const struct run *r)
 {
 	json_t *j = r->json ? NULL : result_to_json(&r->result), *row;
-	char href[SPEC_PATH_SIZE + 128];
 	size_t i;
 
 	if (r->json)
@@ -826,9 +844,9 @@ json_t *run_result_json(const struct run *r)
 	json_array_foreach(json_object_get(j, "artifacts"), i, row) {
 		if (!json_is_null(json_object_get(row, "skipped")))
 			continue;
-		snprintf(href, sizeof href, "/v1/runs/%s/artifacts/%s", r->result.id,
-			 json_string_value(json_object_get(row, "path")));
-		json_object_set_new(row, "href", json_string(href));
+		json_object_set_new(row, "href",
+				    artifact_href(r->result.id, json_string_value(json_object_get(
+									row, "path"))));
 	}
 	return j;
 }

@@ -5,9 +5,10 @@
 #ifndef SERVICE_SANDBOX_SELF_H
 #define SERVICE_SANDBOX_SELF_H
 
-#include "service/service.h"
+#include "base/err.h"
 
-/* No new privileges, undumpable, only its own folders, only the system calls of self_calls.def. */
-int sandbox_self(struct service *v, struct err *e) must_check;
+/* No new privileges, undumpable, of the files only the state (and the counters of cgroups), no TCP connection
+ * of its own, only the system calls of self_calls.def. For good, and for the calling thread. */
+int sandbox_self(const char *state_dir, struct err *e) must_check;
 
 #endif

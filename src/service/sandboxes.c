@@ -61,7 +61,8 @@ void sandbox_problem(const struct box *b, struct err *e)
 	err_set(e, 0, "%s",
 		b->stored.message ? b->stored.message : "the sandbox could not be made");
 	if (sandbox_was_refused(b))
-		e->code = b->errnum == EPERM ? PROBLEM_FORBIDDEN : PROBLEM_INVALID_REQUEST;
+		e->code = b->errnum == EPERM || b->errnum == EACCES ? PROBLEM_FORBIDDEN
+								     : PROBLEM_INVALID_REQUEST;
 	else
 		e->code = b->failed_code ? (int)b->failed_code : CODE_SANDBOX_CREATE_FAILED;
 }

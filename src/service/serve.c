@@ -32,7 +32,14 @@
 #include "service/config.h"
 #include "settings/settings.h"
 
-enum { EXIT_USAGE = 2, FAST_S = 2, BACKLOG = 1024, MOST_PAUSE_MS = 5000, STOP_LIMIT_S = 10, OLD_ONE_MS = 3000 };
+enum {
+	EXIT_USAGE = 2,
+	FAST_S = 2,
+	BACKLOG = 1024,
+	MOST_PAUSE_MS = 5000,
+	STOP_LIMIT_S = 10,
+	OLD_ONE_MS = 3000
+};
 
 struct child {
 	const char *name;
@@ -53,15 +60,19 @@ struct serve {
 	char folder[PATH_MAX]; /* of this program */
 	char openapi[PATH_MAX + 64];
 	struct child spawner, cloched;
-	bool check, stopping;
+	bool check, end, stopping;
 };
 
-static struct serve serve = {.config_fd = -1, .socket_fd = -1, .tcp_fd = -1, .certificate_fd = -1,
-			     .key_fd = -1, .spawner = {.name = "cloche-spawner"},
+static struct serve serve = {.config_fd = -1,
+			     .socket_fd = -1,
+			     .tcp_fd = -1,
+			     .certificate_fd = -1,
+			     .key_fd = -1,
+			     .spawner = {.name = "cloche-spawner"},
 			     .cloched = {.name = "cloched"}};
 
 static const char usage[] =
-	"usage: cloche serve [--config FILE] [--check] [--foreground]\n"
+	"usage: cloche serve [--config FILE] [--check | --end-sandboxes] [--foreground]\n"
 	"Keys of `service` in the configuration file, with their defaults:\n";
 
 /* ---- configuration ---- */
@@ -109,8 +120,9 @@ static int find_user(struct serve *s, struct err *e)
 	s->uid = getuid();
 	s->gid = getgid();
 	if (s->places.rootless)
-		return s->config.user[0] ? err_set(e, 0, "service: user: only root can give another user")
-					 : 0;
+		return s->config.user[0]
+			       ? err_set(e, 0, "service: user: only root can give another user")
+			       : 0;
 	if (p) {
 		s->uid = p->pw_uid;
 		s->gid = p->pw_gid;
@@ -118,8 +130,8 @@ static int find_user(struct serve *s, struct err *e)
 	}
 	if (s->config.user[0])
 		return err_set(e, 0, "service: user: there is no user %s", name);
-	if (id_range_find(&s->places, json_string_value(json_object_get(s->file, "uid_range")), &range,
-			  e) < 0)
+	if (id_range_find(&s->places, json_string_value(json_object_get(s->file, "uid_range")),
+			  &range, e) < 0)
 		return -1;
 	s->uid = range.uid_base + range.slots * IDS_PER_SLOT;
 	s->gid = range.gid_base + range.slots * IDS_PER_SLOT;
@@ -128,17 +140,36 @@ static int find_user(struct serve *s, struct err *e)
 
 /* ---- folders and sockets ---- */
 
+/* Nobody else writes there, and everybody may walk through: cloched has another user. */
+static int make_parent(const char *path)
+{
+	bool is_new = access(path, F_OK) < 0;
+	int r = make_private_dirs(path);
+	struct stat st;
+
+	if (r < 0 || getuid() != 0)
+		return r;
+	/* A root that was there before, made for runs without a service, is opened as well. */
+	if (stat(path, &st) < 0)
+		return -errno;
+	if ((is_new || (st.st_mode & 077) == 0) && chmod(path, 0711) < 0)
+		return -errno;
+	return 0;
+}
+
 static int make_folder(const char *path, mode_t mode, uid_t uid, gid_t gid, struct err *e)
 {
 	char parent[PATH_MAX];
 	char *slash;
+	int r;
 
 	snprintf(parent, sizeof parent, "%s", path);
 	slash = strrchr(parent, '/');
 	if (slash > parent) {
 		*slash = '\0';
-		if (make_private_dirs(parent) < 0)
-			return err_set(e, errno, "make %s", parent);
+		r = make_parent(parent);
+		if (r < 0)
+			return err_set(e, -r, "make %s", parent);
 	}
 	if (mkdir(path, mode) < 0 && errno != EEXIST)
 		return err_set(e, errno, "make %s", path);
@@ -158,6 +189,13 @@ static int socket_group(const struct serve *s, gid_t *ret, struct err *e)
 	if (!g)
 		return err_set(e, 0, "service: socket_group: there is no group %s",
 			       s->config.socket_group);
+	/* cloched's group may open the control sockets of sandboxes: no caller may be in it. */
+	if (!s->places.rootless && g->gr_gid == s->gid)
+		return err_set(
+			e, 0,
+			"service: socket_group: %s is the group of cloched's user, who needs one "
+			"of its own",
+			s->config.socket_group);
 	*ret = g->gr_gid;
 	return 0;
 }
@@ -194,7 +232,8 @@ static int bind_unix(struct serve *s, struct err *e)
 	before = umask(0177);
 	r = bind(fd, (struct sockaddr *)&a, sizeof a);
 	umask(before);
-	if (r < 0 || chown(path, (uid_t)-1, gid) < 0 || chmod(path, 0660) < 0 || listen(fd, BACKLOG) < 0)
+	if (r < 0 || chown(path, (uid_t)-1, gid) < 0 || chmod(path, 0660) < 0 ||
+	    listen(fd, BACKLOG) < 0)
 		return err_set(e, errno, "listen on %s", path);
 	s->socket_fd = TAKE_FD(fd);
 	return 0;
@@ -307,9 +346,26 @@ static const char *pass(char text[16], int fd)
 	return text;
 }
 
+/* The file, with the places that only we know: cloched's user has others. */
+static char *resolved_config(const struct serve *s)
+{
+	const struct service_config *c = &s->config;
+	_cleanup_json_ json_t *root = s->file ? json_deep_copy(s->file) : json_object();
+	json_t *service = json_object_get(root, "service");
+	json_t *places = json_pack("{ss, ss, ss}", "runtime_dir", c->runtime_dir, "state_dir",
+				   c->state_dir, "socket", c->socket);
+	int r;
+
+	if (service)
+		r = json_object_update_new(service, places);
+	else
+		r = json_object_set_new(root, "service", places);
+	return r < 0 ? NULL : json_dumps(root, JSON_COMPACT);
+}
+
 static int write_config(const struct serve *s)
 {
-	_cleanup_free_ char *text = s->file ? json_dumps(s->file, JSON_COMPACT) : strdup("");
+	_cleanup_free_ char *text = resolved_config(s);
 	int fd = memfd_create("config", 0);
 
 	if (fd < 0 || !text || fd_write_all(fd, text, strlen(text)) < 0 ||
@@ -342,13 +398,15 @@ static void exec_cloched(const struct serve *s)
 				lseek(fds[i].fd, 0, SEEK_SET);
 		}
 	snprintf(uid, sizeof uid, "%u", (unsigned)s->operator_uid);
-	argv[n++] = (char *)(uintptr_t)"--operator-uid";
+	argv[n++] = (char *)(uintptr_t) "--operator-uid";
 	argv[n++] = uid;
-	argv[n++] = (char *)(uintptr_t)"--openapi";
+	argv[n++] = (char *)(uintptr_t) "--openapi";
 	argv[n++] = (char *)(uintptr_t)s->openapi;
-	argv[n++] = (char *)(uintptr_t)"--config-name";
+	argv[n++] = (char *)(uintptr_t) "--config-name";
 	argv[n++] = (char *)(uintptr_t)s->file_name;
 	argv[n] = NULL;
+	for (int cap = 0; cap < 64; cap++) /* it executes nothing: for who looks at it */
+		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	if (getuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
 			      setresuid(s->uid, s->uid, s->uid) < 0))
 		_exit(1);
@@ -359,20 +417,29 @@ static void exec_cloched(const struct serve *s)
 static void exec_spawner(const struct serve *s)
 {
 	char path[PATH_MAX + 64], uid[16], gid[16], socket[PATH_MAX];
-	char *argv[] = {path,
-			(char *)(uintptr_t)"--runtime-dir",
-			(char *)(uintptr_t)s->config.runtime_dir,
-			(char *)(uintptr_t)"--state-dir",
-			(char *)(uintptr_t)s->places.state,
-			(char *)(uintptr_t)"--service-uid",
-			uid,
-			(char *)(uintptr_t)"--service-gid",
-			gid,
-			(char *)(uintptr_t)"--socket",
-			socket,
-			(char *)(uintptr_t)(s->file ? "--config" : NULL),
-			(char *)(uintptr_t)s->file_name,
-			NULL};
+	char *argv[16] = {path,
+			  (char *)(uintptr_t) "--runtime-dir",
+			  (char *)(uintptr_t)s->config.runtime_dir,
+			  (char *)(uintptr_t) "--state-dir",
+			  (char *)(uintptr_t)s->places.state,
+			  (char *)(uintptr_t) "--service-uid",
+			  uid,
+			  (char *)(uintptr_t) "--service-gid",
+			  gid,
+			  (char *)(uintptr_t) "--socket",
+			  socket,
+			  (char *)(uintptr_t) "--end",
+			  (char *)(uintptr_t) "all",
+			  NULL,
+			  NULL,
+			  NULL};
+	char **more = &argv[s->end ? 13 : 11];
+
+	if (s->file) {
+		*more++ = (char *)(uintptr_t) "--config";
+		*more++ = (char *)(uintptr_t)s->file_name;
+	}
+	*more = NULL;
 
 	snprintf(path, sizeof path, "%s/cloche-spawner", s->folder);
 	snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
@@ -418,8 +485,8 @@ static void child_ended(struct child *c, int status)
 		c->pause_ms = MOST_PAUSE_MS;
 	c->again_us = now + c->pause_ms * 1000ll;
 	if (WIFSIGNALED(status))
-		fprintf(stderr, "cloche serve: %s was ended by signal %d; it is started again\n", c->name,
-			WTERMSIG(status));
+		fprintf(stderr, "cloche serve: %s was ended by signal %d; it is started again\n",
+			c->name, WTERMSIG(status));
 	else
 		fprintf(stderr, "cloche serve: %s ended with %d; it is started again\n", c->name,
 			WEXITSTATUS(status));
@@ -515,12 +582,15 @@ static int parse(struct serve *s, char **argv, const char **ret_file, struct err
 	for (char **p = argv + 1; *p; p++) {
 		if (strcmp(*p, "--check") == 0)
 			s->check = true;
+		else if (strcmp(*p, "--end-sandboxes") == 0)
+			s->end = true;
 		else if (strcmp(*p, "--config") == 0 && p[1])
 			*ret_file = *++p;
 		else if (strncmp(*p, "--config=", 9) == 0)
 			*ret_file = *p + 9;
 		else if (strcmp(*p, "--foreground") != 0)
-			return err_set(e, 0, "%.60s: is not understood (--config FILE, --check)", *p);
+			return err_set(e, 0, "%.60s: is not understood (--config FILE, --check)",
+				       *p);
 	}
 	return 0;
 }
@@ -550,6 +620,12 @@ int main(int argc, char **argv)
 	if (s->check) {
 		printf("%s: %s\n", s->file_name, s->file ? "ok" : "not there: the defaults apply");
 		return 0;
+	}
+	if (s->end) { /* the service is stopped; packages are removed so */
+		exec_spawner(s);
+		fprintf(stderr, "cloche serve: start %s/cloche-spawner: %s\n", s->folder,
+			strerror(errno));
+		return 1;
 	}
 	if (open_everything(s, &e) < 0) {
 		fprintf(stderr, "cloche serve: %s\n", e.text);

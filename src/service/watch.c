@@ -14,6 +14,7 @@ struct subscriber {
 	int64_t sent;     /* last seq that went out */
 	bool full;        /* waits for room */
 	uv_timer_t heartbeat;
+	bool caught_up; /* the client has all that was there when it came */
 };
 
 static bool may_see(const struct call *c, json_t *event)
@@ -44,6 +45,11 @@ static void send_events(struct subscriber *s)
 		    (s->sandbox[0] && (!sandbox || strcmp(sandbox, s->sandbox) != 0)))
 			continue;
 		s->full = !reply_line(s->call->x, shown(event));
+	}
+	/* Whoever wants only what was there knows now that this was all. */
+	if (!s->full && !s->caught_up) {
+		s->caught_up = true;
+		s->full = !reply_line(s->call->x, json_object());
 	}
 }
 

@@ -161,16 +161,20 @@ static int check_policy(const json_t *policy, struct err *e)
 
 static int take_policy(struct settings *t, json_t *policy, struct err *e)
 {
+	const char *key;
+	json_t *value;
+
 	if (check_policy(policy, e) < 0)
 		return -1;
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
 	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
-	t->policy = json_copy(policy);
-	if (!t->policy)
-		return err_set(e, ENOMEM, "keep the policy");
-	json_object_del(t->policy, "volume_roots");
-	json_object_del(t->policy, "best_effort");
-	return 0;
+	/* Not json_copy(): without memory it gives a part of it. */
+	t->policy = json_object();
+	json_object_foreach(policy, key, value)
+		if (strcmp(key, "volume_roots") != 0 && strcmp(key, "best_effort") != 0 &&
+		    json_object_set(t->policy, key, value) < 0)
+			return err_set(e, ENOMEM, "keep the policy");
+	return t->policy ? 0 : err_set(e, ENOMEM, "keep the policy");
 }
 
 int settings_from_json(struct settings *t, struct spec *s, json_t *root, const char *file,

@@ -546,7 +546,7 @@ int boxes_adopt(struct spawner *s, struct err *e)
 			continue;
 		memcpy(id, entry->d_name, strlen(entry->d_name));
 		if (sandbox_id_ok(id))
-			box_adopt(s, id, false);
+			box_adopt(s, id, s->ending);
 	}
 	closedir(d);
 	return 0;

@@ -357,13 +357,20 @@ static int open_below_roots(const struct policy *p, const char *path, int *ret_f
 		path);
 }
 
-/* A descriptor proves nothing but that somebody could walk there. */
+/* An O_PATH descriptor proves nothing but that somebody could walk there: a service that was taken over
+ * could make one of any user's folder and say whose it is. One for reading it cannot make, Landlock holding
+ * it to its state; so what comes has come from a client who may read it. */
 static int take_descriptor(const struct spawner_volume *v, int fd, int *ret_fd, struct err *e)
 {
 	struct stat st;
+	int flags = fcntl(fd, F_GETFL);
 
-	if (fstat(fd, &st) < 0)
+	if (flags < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "the descriptor for %s", v->box);
+	if (flags & O_PATH)
+		return err_set(e, EPERM,
+			       "the volume for %s: its descriptor must be open for reading",
+			       v->box);
 	if (st.st_uid == 0 || st.st_uid != v->owner)
 		return err_set(e, EPERM,
 			       "the volume for %s: belongs to user %u; only what is one's own, and "

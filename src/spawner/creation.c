@@ -136,7 +136,6 @@ void creation_request(struct spawner *s, const struct spawner_create *m, int *fd
 	}
 	s->queue[(s->queue_first + s->queue_count++) % QUEUE_MAX] =
 		(struct queued){j, s->client_number};
-	creation_next(s);
 }
 
 static void made(struct spawner *s, struct worker *w, const struct worker_report *r, int pidfd,
@@ -158,23 +157,46 @@ static void made(struct spawner *s, struct worker *w, const struct worker_report
 		box_kill(b, s);
 }
 
-/* The worker has failed, and says why (r) or was killed. What it may have made is known by its folder. */
-static void failed(struct spawner *s, struct worker *w, const struct worker_report *r)
+void creation_worker_ended(struct spawner *s, pid_t pid)
+{
+	for (size_t i = 0; i < WORKERS_MAX; i++)
+		if (s->workers[i].used && s->workers[i].pid == pid)
+			s->workers[i].pid = 0;
+}
+
+/* Its number may be somebody else's once it was waited for. */
+static void kill_worker(const struct worker *w)
+{
+	if (w->pid > 0)
+		kill(w->pid, SIGKILL);
+}
+
+static void given_up(struct spawner *s, const struct worker *w)
 {
 	struct err e = {0};
 
-	if (r) {
-		e = r->err;
-		e.text[sizeof e.text - 1] = e.stage[sizeof e.stage - 1] = '\0';
-	} else {
-		kill(w->pid, SIGKILL);
+	err_set(&e, ETIMEDOUT, "the creation of %s was given up", w->job->request.id);
+	e.code = CODE_SANDBOX_CREATE_FAILED;
+	client_refuse(s, w->client, w->job->request.header.sequence, &e);
+}
+
+/* The worker has failed, and says why (r) or was killed. What it may have made is known by its folder. */
+static void failed(struct spawner *s, struct worker *w, const struct worker_report *r)
+{
+	struct err e;
+
+	if (!r) {
+		kill_worker(w);
 		box_adopt(s, w->job->request.id, true);
-		err_set(&e, ETIMEDOUT, "the creation of %s was given up", w->job->request.id);
+		given_up(s, w);
+		s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
+		return;
 	}
+	e = r->err;
+	e.text[sizeof e.text - 1] = e.stage[sizeof e.stage - 1] = '\0';
 	if (e.code == CODE_NONE && e.errnum != EPERM)
 		e.code = CODE_SANDBOX_CREATE_FAILED;
 	client_refuse(s, w->client, w->job->request.header.sequence, &e);
-	s->sweep_ms = r ? s->sweep_ms : now_ms() + SWEEP_DELAY_MS;
 }
 
 void creation_report(struct spawner *s, struct worker *w)
@@ -211,7 +233,9 @@ uint64_t creation_deadlines(struct spawner *s, uint64_t now)
 		if (!w->used)
 			continue;
 		if (now >= w->deadline_ms) { /* its end is read as the report that never came */
-			kill(w->pid, SIGKILL);
+			kill_worker(w);
+			given_up(s, w);
+			w->client = 0; /* is answered */
 			w->deadline_ms = now + CREATE_DEADLINE_MS;
 		}
 		if (w->deadline_ms < next)

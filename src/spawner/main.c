@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "native/launch.h"
 #include "spawner/spawner.h"
 
 enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
@@ -27,11 +28,12 @@ enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
 struct arguments {
 	const char *runtime, *state, *socket, *config;
 	uint32_t uid, gid;
+	bool end_all;
 };
 
 static const char usage[] =
 	"usage: cloche-spawner [--runtime-dir DIR] [--state-dir DIR] [--service-uid N]\n"
-	"                      [--service-gid N] [--socket FD|PATH] [--config FILE]\n"
+	"                      [--service-gid N] [--socket FD|PATH] [--config FILE] [--end all]\n"
 	"The privileged part of `cloche serve`, which starts it.\n";
 
 static int parse_id(const char *what, const char *text, uint32_t *ret, struct err *e)
@@ -65,6 +67,8 @@ static int parse_arguments(char **argv, struct arguments *a, struct err *e)
 			a->socket = value;
 		else if (strcmp(name, "config") == 0)
 			a->config = value;
+		else if (strcmp(name, "end") == 0 && strcmp(value, "all") == 0)
+			a->end_all = true;
 		else
 			return err_set(e, 0, "%.40s: is not understood", *p);
 		if (r < 0)
@@ -227,6 +231,8 @@ static void raise_limits(struct spawner *s)
 
 static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 {
+	int init;
+
 	if (find_places(&s->places, a, e) < 0)
 		return -1;
 	cgroup_host_find(&s->places, &s->host);
@@ -244,8 +250,15 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "become the reaper of sandboxes");
 	raise_limits(s);
+	if (launch_prepare(&init, e) < 0)
+		return -1;
 	count_workers(s);
-	if (boxes_adopt(s, e) < 0 || open_listener(s, a, e) < 0)
+	s->ending = a->end_all; /* kills what it adopts, serves nobody, ends with the last one */
+	if (boxes_adopt(s, e) < 0)
+		return -1;
+	if (s->ending)
+		return 0;
+	if (open_listener(s, a, e) < 0)
 		return -1;
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)
 		return err_set(e, errno, "watch the socket");

@@ -6,7 +6,7 @@
  * The spawner treats each message as hostile: an unknown type, another size than the row's, a string
  * without its NUL, a value outside its range or beyond the operator's policy is refused (REFUSED with
  * a code and a sentence), never corrected. A client is accepted only with the service's uid or 0 as
- * peer credentials. Descriptors come only with CREATE: one (O_PATH will do) per volume without a host
+ * peer credentials. Descriptors come only with CREATE: one, open for reading, per volume without a host
  * path, in order. Strings have nothing but zero bytes behind their NUL, and what is not used of a list
  * is zero. Both sides come from one build; `version` in HELLO says so.
  */

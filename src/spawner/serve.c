@@ -40,6 +40,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 {
 	struct box *b = box_find_pid(s, info->si_pid);
 
+	creation_worker_ended(s, info->si_pid);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -90,7 +91,6 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 		break;
 	case SOURCE_WORKER:
 		creation_report(s, (struct worker *)source);
-		creation_next(s);
 		break;
 	case SOURCE_BOX:
 		box_dead(s, (struct box *)source);
@@ -132,7 +132,7 @@ static void hear_last_words(struct spawner *s)
 
 int spawner_run(struct spawner *s, struct err *e)
 {
-	while (!s->stop) {
+	while (!s->stop && !(s->ending && s->box_count == 0)) {
 		struct epoll_event event;
 		int n = epoll_wait(s->epoll, &event, 1, deadlines(s));
 
@@ -140,6 +140,7 @@ int spawner_run(struct spawner *s, struct err *e)
 			return err_set(e, errno, "wait for events");
 		if (n > 0)
 			dispatch(s, &event);
+		creation_next(s);
 	}
 	hear_last_words(s);
 	return 0;

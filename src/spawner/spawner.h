@@ -110,6 +110,7 @@ struct spawner {
 	size_t queue_first, queue_count;
 	uint64_t sweep_ms; /* 0: no sweep is due */
 	bool stop;
+	bool ending; /* until no sandbox is left */
 };
 
 uint64_t now_ms(void);
@@ -139,6 +140,7 @@ uint64_t creation_deadlines(struct spawner *s, uint64_t now);
 /* Waiting or being made. cancel: it shall not come to be, or die at once. */
 bool creation_pending(struct spawner *s, const char *id, bool cancel);
 void creation_collect(struct spawner *s); /* all reports that have come */
+void creation_worker_ended(struct spawner *s, pid_t pid);
 
 /* box.c */
 struct box *box_find(const struct spawner *s, const char *id);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/tree.h"
+#include "native/launch.h"
 #include "spawner/disk.h"
 
 enum { BACKLOG = 128 };
@@ -171,10 +172,13 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 		 int *ret_report, struct err *e)
 {
 	struct work context = {.place = w, .job = job, .folder = -1};
-	int p[2], keep[SPAWNER_MAX_FDS + 2];
+	int p[2], keep[SPAWNER_MAX_FDS + 3], init;
 	pid_t parent = getpid(), pid;
 	size_t n = 0;
 
+	/* One init for all sandboxes, in memory once. */
+	if (launch_prepare(&init, e) < 0)
+		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
 		return err_set(e, errno, "make a socket pair");
 	pid = fork();
@@ -188,6 +192,7 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 		become_child(parent);
 		keep[n++] = p[1];
 		keep[n++] = w->sandboxes;
+		keep[n++] = init;
 		for (size_t i = 0; i < job->fd_count; i++)
 			keep[n++] = job->fds[i];
 		close_others(keep, n);

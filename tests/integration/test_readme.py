@@ -6,16 +6,18 @@ from pathlib import Path
 
 import cloche
 import pytest
+import service as services
 
 pytestmark = pytest.mark.needs("native", "root")
 
 TOP = Path(__file__).resolve().parents[2]
 
 
-def examples():
-    """[(command, expected output)] of every console block, in order."""
+def examples(service=False):
+    """[(command, expected output)] of every console block, in order: of the section "As a service", or of all before it."""
     found = []
-    for block in re.findall(r"^```console\n(.*?)^```$", (TOP / "README.md").read_text(), re.S | re.M):
+    alone, _, served = (TOP / "README.md").read_text().partition("## As a service\n")
+    for block in re.findall(r"^```console\n(.*?)^```$", served if service else alone, re.S | re.M):
         for line in block.splitlines(keepends=True):
             if line.startswith("$ "):
                 found.append([line[2:], ""])
@@ -48,3 +50,20 @@ def test_there_are_ten_examples():
 def test_examples_print_what_the_readme_says(shell):
     for command, expected in examples():
         assert shell(command) == expected, command
+
+
+def test_the_service_prints_what_the_readme_says(tmp_path):
+    """One shell for all of the section, as a reader has."""
+    cloche.need("service")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "cloche").symlink_to(cloche.binary())
+    rows = examples(service=True)
+    assert len(rows) >= 6
+    script = "".join(f"{command}\necho '-- end --'\n" for command, _ in rows)
+    with services.Service() as s:
+        env = {"PATH": f"{tmp_path}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8", "CLOCHE_SOCKET": s.sock}
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=120)
+    printed = done.stdout.decode().split("-- end --\n")
+    for (command, expected), text in zip(rows, printed):
+        assert text == expected, command

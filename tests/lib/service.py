@@ -132,12 +132,13 @@ def joined(events, name):
     return b"".join(event_bytes(e) for e in events if e.get("type") == name)
 
 
-def outcome(result):
-    """A result object as attributes, with out and err as bytes; one that contradicts itself fails the test."""
+def outcome(result, streamed=False):
+    """A result object as attributes, with out and err as bytes; one that contradicts itself fails the test. streamed: it is the
+    last event of a stream."""
     o = SimpleNamespace(**result, json=result)
     decode = base64.b64decode if result["encoding"] == "base64" else str.encode
     o.out, o.err = decode(result["stdout"]), decode(result["stderr"])
-    return contract.check_result(o)
+    return contract.check_result(o, streamed)
 
 
 class Client:
@@ -278,10 +279,10 @@ class Box:
     def python(self, code, **body):
         return self.exec(language="python", code=code, **body)
 
-    def exec_stream(self, command=None, timeout=60, **body):
+    def exec_stream(self, command=None, patience=60, **body):
         if command is not None:
             body["command"] = command
-        return self.client.stream("POST", self.path + "/exec", query={"stream": True}, json=body, timeout=timeout)
+        return self.client.stream("POST", self.path + "/exec", query={"stream": True}, json=body, timeout=patience)
 
     def start(self, command=None, **body):
         if command is not None:
@@ -518,11 +519,13 @@ class Service:
 
     def stop(self, check=True):
         """End all sandboxes, then the service. check: what is left of either is a failure."""
-        wrong = []
+        wrong, left = [], self.folder / "run" / "sandboxes"
         if self.process and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
                 for row in self.sandboxes("creating", "running", "paused"):
                     self.root.request("DELETE", f"/v1/sandboxes/{row['id']}")
+            with contextlib.suppress(AssertionError):  # what is still there then is found below
+                contract.until(lambda: not os.path.isdir(left) or not os.listdir(left), 5)
             mine = self.processes()
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -542,7 +545,6 @@ class Service:
         here = str(self.folder)
         wrong += [f"mounted: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if here in line]
         wrong += [f"{device}: {path}" for path, device in loop_devices().items() if here in path]
-        left = self.folder / "run" / "sandboxes"
         wrong += [f"file {f}" for f in (left.iterdir() if left.is_dir() else [])]
         said = self.said()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -235,9 +235,10 @@ class Spawner:
                 c.ended(row.created.id)
         finally:
             self.process.terminate()
-            self.process.wait(10)
-            if not any(exc):
-                shutil.rmtree(self.folder)
+            status = self.process.wait(10)
+        if not any(exc):
+            assert status == 0, (self.folder / "stderr").read_text()
+            shutil.rmtree(self.folder)
 
     def slots_held(self):
         """Numbers of slots whose lock is held, as /proc/locks has them."""

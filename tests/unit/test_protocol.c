@@ -28,6 +28,7 @@ static const struct row {
 	{FRAME_USERNS, FROM_HOST, 0, 0},
 	{FRAME_MAPME, FROM_GUEST, 0, 0},
 	{FRAME_SERVE, FROM_HOST, 0, 0},
+	{FRAME_NETNS, FROM_HOST, 0, 0},
 	{FRAME_START, FROM_HOST, 90, 4 << 20},
 	{FRAME_ATTACH, FROM_HOST, 24, 24},
 	{FRAME_INPUT, FROM_HOST, 4, 4},
@@ -78,7 +79,7 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 static void test_numbers(void **state)
 {
 	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,   7,   16,  17,  18, 32, 33,
-					   34, 35, 36, 64, 65, 66,  67,  68,  69,  70, 71, 72,
+					   34, 35, 36, 37, 64, 65, 66,  67,  68,  69,  70, 71, 72,
 					   73, 80, 81, 82, 83, 84,  85,  86,  87,  88, 89, 90,
 					   91, 96, 97, 98, 99, 100, 101, 102, 103, 104};
 

@@ -212,7 +212,7 @@ static void test_list_bounds(void **state)
 	assert_int_equal(store_sandbox_list(t.store, &f, see_sandbox, &seen, &e), 1);
 	f = FILTER(.limit = 0);
 	assert_int_equal(store_sandbox_list(t.store, &f, see_sandbox, &seen, &e), -1);
-	f = FILTER(.limit = 1001);
+	f = FILTER(.limit = 1002);
 	assert_int_equal(store_sandbox_list(t.store, &f, see_sandbox, &seen, &e), -1);
 	f = (struct sandbox_filter){.limit = 1, .state = STATE_COUNT};
 	assert_int_equal(store_sandbox_list(t.store, &f, see_sandbox, &seen, &e), -1);

@@ -14,6 +14,7 @@ static int mode_of(int dir, const char *name)
 
 static void test_copy_public(void **state)
 {
+	struct stat st;
 	static const char *const left_out[] = {"secret", "x.key", NULL};
 	char path[256], text[64];
 	_cleanup_close_ int dir = scratch_make(path), to = -1;
@@ -37,9 +38,12 @@ static void test_copy_public(void **state)
 	symlinkat("/etc/shadow", dir, "from/link");
 	symlinkat("nowhere", dir, "from/sub/dangling");
 	assert_int_equal(mknodat(dir, "from/fifo", S_IFIFO | 0666, 0), 0);
+	assert_int_equal(utimensat(dir, "from/file", (const struct timespec[]){{1, 0}, {2, 3}}, 0), 0);
 	assert_int_equal(tree_copy_public(dir, to, "from", left_out), 0);
 
 	assert_int_equal(read_at(to, "from/file", text, sizeof text), 7);
+	assert_int_equal(fstatat(to, "from/file", &st, 0), 0);
+	assert_true(st.st_mtim.tv_sec == 2 && st.st_mtim.tv_nsec == 3);
 	assert_string_equal(text, "content");
 	assert_int_equal(mode_of(to, "from/file"), 0644);
 	assert_int_equal(mode_of(to, "from/program"), 0755); /* no set-user-id */

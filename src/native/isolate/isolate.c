@@ -19,7 +19,7 @@ static const struct step {
 	const char *layer; /* test builds can leave it out by this name */
 } steps[] = {
 	{"limits", isolate_victim, NULL},
-	{"net", isolate_network_begin, "net"}, /* slow, so first; goes on beside what follows */
+	{"net", isolate_network_begin, NULL}, /* slow, so first; goes on beside what follows */
 	{"namespaces", isolate_namespaces, NULL},
 	{"volume", isolate_volumes_open,
 	 NULL}, /* rootless: while we may read what the caller may */
@@ -32,9 +32,9 @@ static const struct step {
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
-	{"net", isolate_network_join,
-	 "net"},                        /* as real root: the sandbox owns none of its namespaces */
 	{"time", isolate_time, "time"}, /* only a process alone in its memory may enter */
+	{"net", isolate_network_join,
+	 NULL}, /* as real root: the sandbox owns none of its namespaces; as late as can be */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
 	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */

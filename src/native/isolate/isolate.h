@@ -24,8 +24,6 @@ struct isolation {
 	int volumes
 		[PLAN_MAX_VOLUMES]; /* detached mounts; rootless: from isolate_volumes_open() on */
 	int userns;                 /* root mode: the sandbox's user namespace */
-	int net_maker;              /* pid of the child that makes the network namespace */
-	int netns;                  /* what it made */
 	int proc; /* the host's /proc, for writes after the pivot; closed at the end */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
 	char object[200];               /* what the running step is about, for the error */
@@ -44,7 +42,7 @@ int isolate_cgroup(struct isolation *s);         /* cgroup_join.c */
 int isolate_userns_receive(struct isolation *s); /* userns.c: the ids, before anything is mounted */
 int isolate_time(struct isolation *s);           /* time.c: clocks that start at zero */
 int isolate_hostname(struct isolation *s);       /* hostname.c */
-int isolate_network_begin(struct isolation *s);  /* network.c: made meanwhile */
+int isolate_network_begin(struct isolation *s);  /* network.c: rootless made meanwhile */
 int isolate_network_join(struct isolation *s);
 int isolate_rootfs(struct isolation *s);       /* rootfs.c: private overlays of the image */
 int isolate_dev(struct isolation *s);          /* dev.c */

@@ -95,7 +95,8 @@ def test_empty_and_missing(box):
     r = box.unpack("/workspace/nosuch", tar(("f", b"x")))
     assert r.status in (204, 404), r
     box.put("/workspace/f", b"x")
-    assert box.unpack("/workspace/f", tar(("g", b"x"))).status in (400, 409)
+    box.problem(409, "CONFLICT", "PUT", "/archive", query={"path": "/workspace/f"}, body=tar(("g", b"x")),
+                headers={"Content-Type": "application/x-tar"})
 
 
 @pytest.mark.parametrize(
@@ -133,14 +134,14 @@ def test_hostile_members(box, data):
 def test_a_link_is_never_walked_through(box, target):
     """a -> somewhere, then a/x: refused, or written into a real folder; never behind the link."""
     r = box.unpack("/workspace", tar(member("a", tarfile.SYMTYPE, target), ("a/x", b"evil")))
-    assert r.status in (204, 400), r
+    assert r.status == 204 or (r.status, r.json["code"]) == (400, "INVALID_REQUEST"), r
     assert exited(box.sh("ls -A /tmp; ls /etc/x /x /workspace/x 2>/dev/null; true")).out == b""
 
 
 def test_a_link_that_is_there_already(box):
     exited(box.sh("ln -s /tmp /workspace/a"))
     r = box.unpack("/workspace", tar(("a/x", b"evil")))
-    assert r.status in (204, 400), r
+    assert r.status == 204 or (r.status, r.json["code"]) == (400, "INVALID_REQUEST"), r
     assert exited(box.sh("ls -A /tmp")).out == b""
 
 
@@ -242,7 +243,7 @@ def test_a_hostile_tree_comes_out_as_data(box):
             assert not m.islnk() and m.mode & 0o6000 == 0 or m.isdir()
 
 
-@pytest.mark.parametrize("path", ["/proc", "/sys", "/dev", "/proc/self"])
+@pytest.mark.parametrize("path", ["/proc", "/dev"])
 def test_kernel_folders_are_refused(box, path):
     box.problem(403, "FORBIDDEN", "GET", "/archive", query={"path": path})
     box.problem(403, "FORBIDDEN", "PUT", "/archive", query={"path": path}, body=tar(("f", b"")),

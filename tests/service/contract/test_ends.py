@@ -95,14 +95,14 @@ def test_killed(client):
         killer.start()
         results = list(events)
         killer.join()
-    ended(outcome(results[-1]["result"]), "killed")
+    ended(outcome(results[-1]["result"], streamed=True), "killed")
 
 
 def test_cancelled(client):
     with client.stream("POST", "/v1/runs", query={"stream": True}, json=client.body("sleep 100", {"timeout": 60})) as s:
         run = next(s.events())["id"]
     row = until(lambda: (lambda r: r["state"] == "ended" and r)(client.get(f"/v1/runs/{run}")), what="its end")
-    ended(outcome(row["result"]), "cancelled")
+    ended(outcome(row["result"], streamed=True), "cancelled")
 
 
 def test_create_failed(client):
@@ -129,11 +129,10 @@ def test_runtime_crash(client, service):
         events = s.events()
         next(events)
         next(events)
-        inner = [p for p in service.processes() if command(p) == ["sleep", "77.25"]]
-        assert len(inner) == 1
+        inner = until(lambda: [p for p in service.processes() if command(p) == ["sleep", "77.25"]], what="the command")
         os.kill(namespace_init(inner[0]), signal.SIGKILL)
         last = list(events)[-1]
-    ended(outcome(last["result"]), "runtime_crash")
+    ended(outcome(last["result"], streamed=True), "runtime_crash")
 
 
 def command(pid):
@@ -148,10 +147,10 @@ def namespace_init(pid):
     """The ancestor of PID that is 1 in its own pid namespace."""
     while True:
         with open(f"/proc/{pid}/status") as f:
-            fields = dict(line.rstrip().split(":\t", 1) for line in f if ":\t" in line)
-        if fields["NSpid"].split()[-1] == "1":
-            return int(fields["NSpid"].split()[0])
-        pid = int(fields["PPid"])
+            fields = {name: value.split() for name, _, value in (line.partition(":") for line in f)}
+        if fields["NSpid"][-1] == "1":
+            return int(fields["NSpid"][0])
+        pid = int(fields["PPid"][0])
         assert pid > 1, "no init above it"
 
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * netns.c - a network namespace that has lo and nothing else; servers on 127.0.0.1 and ::1 work.
+ *
+ * To make one takes the kernel 0.4 ms, as long as most of the other steps together. Nobody can make one
+ * without being in it, so a child does that shares this process's memory and descriptors, and leaves a
+ * descriptor. The two share one errno as well: the child makes its system calls without it.
+ */
+#include "native/netns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "native/clone3.h"
+#include "native/raw.h"
+
+/* Ends with 0 or the number of the error; the namespace's descriptor is in m->fd. */
+in_clone_child static int make(void *argument)
+{
+	static const struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+	struct netns_maker *m = argument;
+	long fd, r = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0);
+
+	if (r < 0)
+		return (int)-r;
+	fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0);
+	if (fd < 0)
+		return (int)-fd;
+	r = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&loopback, 0);
+	raw_call(SYS_close, fd, 0, 0, 0);
+	if (r < 0)
+		return (int)-r;
+	fd = raw_call(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return (int)-fd;
+	m->fd = (int)fd;
+	return 0;
+}
+
+int netns_begin(struct netns_maker *m)
+{
+	struct clone3_args args = {
+		.flags = CLONE_VM | CLONE_FILES,
+		.stack = (uint64_t)(uintptr_t)m->stack,
+		.stack_size = sizeof m->stack,
+	};
+	sigset_t all, before;
+	pid_t pid;
+
+	m->pid = 0;
+	m->fd = -1;
+	/* A handler of the caller's must not run in the child, which shares this memory. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pid = clone3_call(&args, make, m);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (pid < 0)
+		return pid;
+	m->pid = pid;
+	return 0;
+}
+
+int netns_finish(struct netns_maker *m, int *ret_fd)
+{
+	int status;
+	pid_t pid = m->pid;
+
+	m->pid = 0;
+	if (pid == 0)
+		return -ECHILD;
+	while (waitpid(pid, &status, __WALL) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+	*ret_fd = m->fd;
+	return 0;
+}
+
+int netns_make(int *ret_fd)
+{
+	struct netns_maker m;
+	int r = netns_begin(&m);
+
+	return r < 0 ? r : netns_finish(&m, ret_fd);
+}
