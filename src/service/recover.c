@@ -8,10 +8,11 @@
  *
  * Nothing is served before this is done for the first time.
  */
+#include "service/recover.h"
+
 #include <string.h>
 
 #include "service/box.h"
-#include "service/recover.h"
 #include "service/run.h"
 
 enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };

@@ -91,6 +91,9 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
  * was brought about, else one of this reason (why its sandbox ended). */
 void run_lost(struct service *v, struct stored_run *stored, enum reason why);
 
+/* Why it was being killed when the last cloched was: from the result that was written down then, or NULL. */
+void run_take_verdict(struct run *r, const char *text);
+
 /* The store failed. Write its row again, and when that has succeeded, let go of one that has ended. */
 void run_write_again(struct run *r);
 void run_written(struct run *r);
