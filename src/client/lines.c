@@ -24,7 +24,8 @@ static int append(struct lines *l, const char *data, size_t size, struct err *e)
 		l->data = more;
 		l->room = room;
 	}
-	memcpy(l->data + l->size, data, size);
+	if (size > 0)
+		memcpy(l->data + l->size, data, size);
 	l->size += size;
 	return 0;
 }

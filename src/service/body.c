@@ -81,19 +81,24 @@ static int set_stdin_base64(struct body *b, json_t *v, struct err *e)
 	return take_text(b, data, size, e);
 }
 
-static int check_file(json_t *row, struct err *e)
+static int check_content(const json_t *content, const json_t *coded, struct err *e)
 {
-	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
-	json_t *content = json_object_get(row, "content");
-	json_t *coded = json_object_get(row, "content_base64");
-	size_t keys = !!path + !!mode + !!content + !!coded;
-	char full[SPEC_PATH_SIZE + 16];
 	_cleanup_free_ char *decoded = NULL;
-	uint64_t bits;
 	size_t size;
 
-	if (!json_is_object(row) || json_object_size(row) != keys || !path || !content == !coded)
-		return wrong(e, "each needs path, content or content_base64, and may have mode");
+	if (content && !json_is_string(content))
+		return wrong(e, "content: must be a string");
+	if (coded && (!json_is_string(coded) ||
+		      base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				    &size) < 0))
+		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
+	return 0;
+}
+
+static int check_file_path(const json_t *path, struct err *e)
+{
+	char full[SPEC_PATH_SIZE + 16];
+
 	if (!json_is_string(path) || json_string_length(path) >= SPEC_PATH_SIZE ||
 	    strlen(json_string_value(path)) != json_string_length(path))
 		return wrong(e, "path: must be a path of at most 255 bytes");
@@ -103,22 +108,36 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
 	if (!full[1] || strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
-	if (content && !json_is_string(content))
-		return wrong(e, "content: must be a string");
-	if (coded && (!json_is_string(coded) ||
-		      base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
-				    &size) < 0))
-		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
-	if (!mode)
-		return 0;
-	if (json_is_string(mode) &&
-	    strspn(json_string_value(mode), "01234567") == json_string_length(mode) &&
-	    json_string_length(mode) >= 3 && json_string_length(mode) <= 4) {
-		bits = strtoul(json_string_value(mode), NULL, 8);
-		if (bits <= 0777)
-			return json_object_set_new(row, "mode", json_integer((json_int_t)bits));
-	}
-	return wrong(e, "mode: must be octal permission bits such as \"0644\"");
+	return 0;
+}
+
+/* It is kept as a number from here on. */
+static int take_mode(json_t *row, const json_t *mode, struct err *e)
+{
+	const char *text = json_is_string(mode) ? json_string_value(mode) : "";
+	size_t size = strlen(text);
+
+	if (size < 3 || size > 4 || strspn(text, "01234567") != json_string_length(mode) ||
+	    strtoul(text, NULL, 8) > 0777)
+		return wrong(e, "mode: must be octal permission bits such as \"0644\"");
+	return json_object_set_new(row, "mode", json_integer((json_int_t)strtoul(text, NULL, 8))) <
+			       0
+		       ? err_set(e, ENOMEM, "mode")
+		       : 0;
+}
+
+static int check_file(json_t *row, struct err *e)
+{
+	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
+	json_t *content = json_object_get(row, "content");
+	json_t *coded = json_object_get(row, "content_base64");
+	size_t keys = !!path + !!mode + !!content + !!coded;
+
+	if (!json_is_object(row) || json_object_size(row) != keys || !path || !content == !coded)
+		return wrong(e, "each needs path, content or content_base64, and may have mode");
+	if (check_file_path(path, e) < 0 || check_content(content, coded, e) < 0)
+		return -1;
+	return mode ? take_mode(row, mode, e) : 0;
 }
 
 static int set_files(struct body *b, json_t *v, struct err *e)

@@ -52,7 +52,7 @@ struct link {
 	struct creation *next; /* taken out of it, waits for room in the socket */
 	unsigned being_made;
 	char path[256];
-	bool up, polled, closing;
+	bool up, polled, closing, retry_closed;
 };
 
 static void on_ready(uv_poll_t *p, int status, int events);
@@ -113,13 +113,32 @@ static void fail_all(struct link *l)
 	}
 }
 
+/* Once link_close() was called and the loop holds no part of it any more. */
+static void free_closed(struct link *l)
+{
+	if (!l->retry_closed || l->polled)
+		return;
+	quota_queue_free(l->creations);
+	free(l);
+}
+
+static void on_retry_closed(uv_handle_t *h)
+{
+	struct link *l = h->data;
+
+	l->retry_closed = true;
+	free_closed(l);
+}
+
 static void on_poll_closed(uv_handle_t *h)
 {
 	struct link *l = h->data;
 
 	l->polled = false;
-	if (l->closing)
+	if (l->closing) {
+		free_closed(l);
 		return;
+	}
 	uv_timer_start(&l->retry, on_retry, RETRY_MS, 0);
 }
 
@@ -297,7 +316,7 @@ void link_close(struct link *l)
 	l->closing = true;
 	go_down(l);
 	uv_timer_stop(&l->retry);
-	uv_close((uv_handle_t *)&l->retry, NULL);
+	uv_close((uv_handle_t *)&l->retry, on_retry_closed);
 }
 
 bool link_is_up(const struct link *l)

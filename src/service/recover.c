@@ -12,7 +12,6 @@
 
 #include <string.h>
 
-
 #include "service/box.h"
 #include "service/run.h"
 

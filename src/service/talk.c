@@ -164,6 +164,8 @@ static void on_ready(uv_poll_t *p, int status, int events)
 	if (status <
 	    0) { /* an error is pending (libuv stops then); what was said before it still counts */
 		t->watched = 0;
+		if (t->out_size)
+			write_some(t); /* takes the error, and drops what nobody will read */
 		if (!t->paused)
 			read_some(t);
 	} else {
@@ -173,6 +175,7 @@ static void on_ready(uv_poll_t *p, int status, int events)
 			t->told_to_wait = false;
 			if (t->ops->on_room)
 				t->ops->on_room(t);
+			deliver(t); /* it may have resumed, and whole frames wait here */
 		}
 		if (!t->closed && events & UV_READABLE)
 			read_some(t);
