@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import selectors
+import signal
 import socket
 import statistics
 import subprocess
@@ -123,10 +124,23 @@ class Bench:
         return json.loads(data)["id"]
 
     def delete(self, ids):
-        raw = Raw(self.path)
-        for one in ids:
-            raw.ask(Raw.text("DELETE", f"/v1/sandboxes/{one}"))
-        raw.close()
+        """Four at a time."""
+        left, lock = list(ids), threading.Lock()
+
+        def work():
+            raw = Raw(self.path)
+            while True:
+                with lock:
+                    if not left:
+                        break
+                    one = left.pop()
+                raw.ask(Raw.text("DELETE", f"/v1/sandboxes/{one}"))
+            raw.close()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
 
     # ---- parts
 
@@ -414,7 +428,7 @@ class Bench:
         began = time.perf_counter()
         self.delete(ids + more + [peer])
         gone = len(ids) + len(more) + 1
-        self.note("DELETE, one after the other", f"{(time.perf_counter() - began) / gone * 1e3:.2f} ms each")
+        self.note("DELETE, four at a time", f"{(time.perf_counter() - began) / gone * 1e3:.2f} ms each")
 
     def run(self):
         parts = self.args.only.split(",") if self.args.only else PARTS
@@ -441,6 +455,7 @@ def main():
     args = parser.parse_args()
     os.environ.setdefault("CLOCHE", os.path.join(os.path.abspath(args.build), "cloche"))
     cloche.must_work()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was made is taken away all the same
     Bench(args).run()
 
 
