@@ -306,3 +306,11 @@ def test_events_that_nobody_reads():
             # 3,000 events are kept once for all; each connection has what it may hold
             assert grown < (8 << 20) + STREAMS * (400 << 10), f"{grown >> 10} KB"
         assert calm(box, 10)
+
+
+def test_a_made_sandbox_has_its_priority():
+    """Creations step back for those who run commands (nice), what was made does not."""
+    with services.Service() as service:
+        box = service.root.box(memory="64m")
+        assert box.sh("nice").out == b"%d\n" % os.nice(0)
+        assert service.root.run(["nice"]).out == b"%d\n" % os.nice(0)
