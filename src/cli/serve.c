@@ -5,6 +5,7 @@
  */
 #include <limits.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +27,17 @@ static bool asks_for_help(int argc, char **argv)
 	return false;
 }
 
+/* Sandboxes lie below the service's cgroup: started from a login it asks for one of its own, as every
+ * command does. A unit has the one it was given, and systemd wants its process to stay there. */
+static void find_cgroup(int argc, char **argv)
+{
+	struct places places;
+	struct err ignored;
+
+	if (!getenv("NOTIFY_SOCKET") && places_find(&places, &ignored) == 0)
+		scope_enter(&places, argc + 1, argv - 1);
+}
+
 int verb_serve(const struct verb *verb, int argc, char **argv)
 {
 	char path[PATH_MAX + 16];
@@ -37,6 +49,7 @@ int verb_serve(const struct verb *verb, int argc, char **argv)
 		print_verb_help(stdout, verb);
 		return 0;
 	}
+	find_cgroup(argc, argv);
 	if (n < 0) {
 		err_set(&e, errno, "find this program");
 		return fail(EXIT_CLOCHE, &e);

@@ -84,7 +84,32 @@ static void open_cgroup(const struct spawner *s, const struct box *b, struct cgr
 	char name[32];
 
 	cgroup_name(name, b->meta.slot, b->meta.realm);
-	cgroup_open(&s->host, name, b->meta.memory_bytes, ret);
+	cgroup_open(b->elsewhere ?: &s->host, name, b->meta.memory_bytes, ret);
+}
+
+/* An ordinary user's sandboxes lie below the cgroup that their service ran in, and an earlier one may have
+ * run in another: a terminal's, or a scope of its own. */
+static struct cgroup_host *find_elsewhere(const struct spawner *s, const struct meta *m)
+{
+	const char *path = m->created.memory_events;
+	struct cgroup_host *host;
+	char end[64], name[32];
+	size_t n = strlen(path), of_end;
+
+	cgroup_name(name, m->slot, m->realm);
+	of_end = (size_t)snprintf(end, sizeof end, "/%s/memory.events", name);
+	if (!s->places.rootless || s->host.version != CGROUP_V2 || n <= of_end ||
+	    n - of_end >= sizeof host->unified || strcmp(path + n - of_end, end) != 0 ||
+	    (strlen(s->host.unified) == n - of_end &&
+	     memcmp(path, s->host.unified, n - of_end) == 0))
+		return NULL;
+	host = malloc(sizeof *host);
+	if (!host)
+		return NULL;
+	*host = s->host;
+	memcpy(host->unified, path, n - of_end);
+	host->unified[n - of_end] = '\0';
+	return host;
 }
 
 static void count(const struct spawner *s, const struct box *b, struct spawner_counters *ret)
@@ -346,6 +371,7 @@ static void box_free(struct spawner *s, struct box *b)
 	spawner_unwatch(s, &b->pidfd);
 	spawner_unwatch(s, &b->freeze_fd);
 	fd_close(&b->lock); /* last: from here on the slot is anybody's */
+	free(b->elsewhere);
 	free(b);
 	s->box_count--;
 }
@@ -357,7 +383,7 @@ static void clean(struct spawner *s, struct box *b, uint64_t now)
 	int r;
 
 	cgroup_name(name, b->meta.slot, b->meta.realm);
-	r = cgroup_remove(&s->host, name);
+	r = cgroup_remove(b->elsewhere ?: &s->host, name);
 	if (r < 0 && now < b->deadline_ms) {
 		b->next_ms = now + RETRY_MS;
 		return;
@@ -467,6 +493,7 @@ static void bury(struct spawner *s, const struct meta *m, bool silent)
 		return;
 	}
 	b->meta = *m;
+	b->elsewhere = find_elsewhere(s, m);
 	b->pidfd = b->freeze_fd = -1;
 	b->lock = lock;
 	b->silent = silent;
@@ -525,6 +552,7 @@ void box_adopt(struct spawner *s, const char *id, bool silent)
 	if (!b)
 		return;
 	b->silent = silent;
+	b->elsewhere = find_elsewhere(s, &m);
 	open_cgroup(s, b, &g);
 	b->frozen = is_frozen(&g);
 	cgroup_close(&g);

@@ -242,7 +242,7 @@ static int put_tmpfs(struct spec *s, struct settings *t, const struct spawner_cr
 }
 
 static int put_volumes(struct spec *s, struct settings *t, const struct spawner_create *m,
-		       struct err *e)
+		       bool rootless, struct err *e)
 {
 	for (uint32_t i = 0; i < m->volume_count; i++) {
 		const struct spawner_volume *v = &m->volumes[i];
@@ -256,6 +256,12 @@ static int put_volumes(struct spec *s, struct settings *t, const struct spawner_
 				       v->host);
 		if (m->disk_bytes && strcmp(v->box, "/workspace") == 0)
 			return err_set(e, 0, "volume /workspace: is the disk already");
+		if (rootless && v->writable)
+			return err_set(
+				e, EPERM,
+				"volume %.200s: an ordinary user cannot map ids, so files could "
+				"not be given back; use the files API, or :ro",
+				v->box);
 		/* What is mounted there comes from create_volumes(). */
 		snprintf(text, sizeof text, "volume:%s:%s", v->box, v->writable ? "rw" : "ro");
 		if (put(s, t, "volume", text, e) < 0)
@@ -312,7 +318,7 @@ int create_check(const struct policy *p, const struct spawner_create *m, size_t 
 	/* Before there are paths: whether those are allowed is create_volumes()'s to say. */
 	if (settings_apply_policy(&t, s, e) < 0)
 		return -1;
-	if (put_volumes(s, &t, m, e) < 0 || disk_check(p, m, s, e) < 0)
+	if (put_volumes(s, &t, m, p->places->rootless, e) < 0 || disk_check(p, m, s, e) < 0)
 		return -1;
 	if (m->venv[0]) {
 		if (!t.volume_roots)

@@ -51,6 +51,7 @@ struct box {
 	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
+	struct cgroup_host *elsewhere; /* where its cgroup is, NULL: where ours are made */
 	bool frozen;
 	int freeze_fd;            /* cgroup.events while freezing, -1 */
 	uint32_t freeze_sequence; /* 0: nobody waits */

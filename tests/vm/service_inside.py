@@ -191,7 +191,7 @@ def test_clock__lives_of_sandboxes(service, boxes, clock, step, restart):
 
 @pytest.mark.parametrize("step", [DAY_S, -DAY_S], ids=["on", "back"])
 def test_clock__a_command_at_work(service, boxes, clock, step):
-    box, process = boxes(), None
+    box = boxes()
     process = box.start(["sleep", "1000"], timeout=4)
     began = time.monotonic()
     clock(step)
@@ -279,3 +279,29 @@ def test_user__a_volume_to_read(service, boxes):
     box = boxes(volume=[f"{folder}:/v:ro"])
     assert contract.exited(box.exec(["cat", "/v/file"])).out == b"data"
     assert b"Read-only" in box.exec(["touch", "/v/new"]).err
+
+
+def test_user__adopted_by_a_service_in_another_scope():
+    """A terminal was closed, and the service is started from the next one."""
+    with services.Service(seconds=SLOW_S) as s:
+        box = s.root.box()
+        box.put("/workspace/kept", b"kept")
+        own = Path("/sys/fs/cgroup" + Path(f"/proc/{s.process.pid}/cgroup").read_text().strip().partition("::")[2]).parent
+        s.process.kill()
+        s.process.wait()
+        place = own.parent / "another.scope"
+        place.mkdir()
+        (place / "cgroup.procs").write_text("0")
+        try:
+            s.start(SLOW_S)
+        finally:
+            (own / "supervisor" / "cgroup.procs").write_text("0")
+        assert str(place)[len("/sys/fs/cgroup"):] in Path(f"/proc/{s.process.pid}/cgroup").read_text()
+        assert contract.exited(box.exec(["cat", "/workspace/kept"])).out == b"kept"
+        assert box.pause()["state"] == "paused"
+        assert [(d / "cgroup.events").read_text().splitlines()[1] for d in own.glob("[0-9]*-*")] == ["frozen 1"]
+        assert box.resume()["state"] == "running" and box.object()["usage"]["pids"] is not None
+        new = s.root.box()
+        assert list(place.glob("[0-9]*-*")) and new.object()["state"] == "running"
+        assert [box.kill()["reason"], new.kill()["reason"]] == ["killed"] * 2
+        contract.until(lambda: not [*own.glob("[0-9]*-*"), *place.glob("[0-9]*-*")], what="the end of the cgroups")
