@@ -14,7 +14,10 @@
 #include "native/collect.h"
 #include "service/problem.h"
 
-enum { MOST_TOLD = 4096, MOST_LOOKED_AT = 200000 };
+/* What the command left behind may stop the worker that packs, or give it files without end: neither keeps
+ * the sandbox alive beyond these. */
+enum { MOST_TOLD = 4096, MOST_LOOKED_AT = 200000, SILENCE_LIMIT_S = 10, LIMIT_S = 60 };
+#define MOST_THROWN (4ull << 30)
 
 /* The two places, in the order they are collected. */
 static const char *const places[] = {"/output", "/workspace"};
@@ -25,6 +28,8 @@ struct collection {
 	size_t place;
 	uint64_t left, file_left;
 	size_t looked_at;
+	uint64_t thrown; /* bytes of what is not kept */
+	uint64_t until_us;
 	struct artifact *row; /* of the file being received */
 };
 
@@ -126,8 +131,9 @@ static struct artifact *add_row(struct run *r, const char *path, uint64_t size, 
 	return row;
 }
 
+/* A file that there is no row for any more is not kept either: empty ones cost an inode each. */
 static const char *why_not(const struct collection *c, const struct entry_record *entry,
-			   const char *name)
+			   const char *name, size_t told)
 {
 	if (!artifact_name_is_safe(name))
 		return "control character in its name";
@@ -135,7 +141,7 @@ static const char *why_not(const struct collection *c, const struct entry_record
 		return "symbolic link";
 	if (!S_ISREG(entry->mode))
 		return "not a regular file";
-	if (entry->size_bytes > c->left)
+	if (entry->size_bytes > c->left || told >= MOST_TOLD)
 		return "too large";
 	return NULL;
 }
@@ -150,7 +156,7 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 	if (S_ISDIR(entry->mode) ||
 	    !artifact_is_wanted(c->place == 0 ? NULL : &r->spec.artifacts, name))
 		return;
-	skipped = why_not(c, entry, name);
+	skipped = why_not(c, entry, name, r->result.artifact_count);
 	if (!skipped) {
 		c->file = create_beneath(c->dir, name);
 		if (c->file < 0)
@@ -159,6 +165,9 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 	}
 	c->row = add_row(r, name, entry->size_bytes, skipped);
 	c->file_left = skipped ? 0 : entry->size_bytes;
+	/* The worker sends it all the same: one that is larger than all that may be thrown away is the end. */
+	if (skipped && S_ISREG(entry->mode) && entry->size_bytes > MOST_THROWN)
+		c->thrown = UINT64_MAX;
 	if (!skipped)
 		c->left -= entry->size_bytes;
 }
@@ -167,8 +176,10 @@ static void on_bytes(struct run *r, const void *data, size_t size)
 {
 	struct collection *c = r->collection;
 
-	if (c->file < 0)
+	if (c->file < 0) {
+		c->thrown += size;
 		return;
+	}
 	if (size > c->file_left || fd_write_all(c->file, data, size) < 0) {
 		fd_close(&c->file);
 		if (c->row) {
@@ -181,14 +192,23 @@ static void on_bytes(struct run *r, const void *data, size_t size)
 	c->file_left -= size;
 }
 
+static bool is_too_much(const struct collection *c)
+{
+	return c->thrown > MOST_THROWN || now_us() >= c->until_us;
+}
+
 static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
 {
 	struct run *r = talk_data(t);
 	struct entry_record entry;
 	const char *name, *target;
 
-	if (f->type == FRAME_ENTRY && ++r->collection->looked_at <= MOST_LOOKED_AT &&
-	    entry_record_decode(payload, f->size, ENTRY_BELOW, &entry, &name, &target) == 0) {
+	if (is_too_much(r->collection)) {
+		r->result.artifacts_failed = true;
+		done(r);
+	} else if (f->type == FRAME_ENTRY && ++r->collection->looked_at <= MOST_LOOKED_AT &&
+		   entry_record_decode(payload, f->size, ENTRY_BELOW, &entry, &name, &target) ==
+			   0) {
 		on_entry(r, &entry, name);
 	} else if (f->type == FRAME_DATA) {
 		on_bytes(r, payload, f->size);
@@ -236,6 +256,7 @@ static void next_place(struct run *r)
 		done(r);
 		return;
 	}
+	talk_limit(r->talk, SILENCE_LIMIT_S);
 	talk_send(r->talk, FRAME_WALK, places[c->place], strlen(places[c->place]) + 1, NULL, 0);
 }
 
@@ -244,8 +265,10 @@ void artifacts_begin(struct run *r)
 	struct collection *c = calloc(1, sizeof *c);
 
 	if (c) {
-		*c = (struct collection){
-			.dir = open_run(r), .file = -1, .left = r->service->config.artifact_bytes};
+		*c = (struct collection){.dir = open_run(r),
+					 .file = -1,
+					 .left = r->service->config.artifact_bytes,
+					 .until_us = now_us() + LIMIT_S * 1000000ull};
 		r->collection = c;
 	}
 	if (!c || c->dir < 0) {

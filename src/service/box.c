@@ -122,9 +122,9 @@ static void tell(struct box *b, struct waiter **list)
 	box_release(b);
 }
 
-void box_tell_changed(struct box *b)
+void box_tell_counted(struct box *b)
 {
-	tell(b, &b->changed);
+	tell(b, &b->counted_again);
 }
 
 /* ---- what is remembered ---- */
@@ -330,6 +330,7 @@ static void finish(struct box *b, enum reason reason, const char *message)
 	take_out(b);
 	tell(b, &b->made);
 	tell(b, &b->changed);
+	tell(b, &b->counted_again);
 	tell(b, &b->gone);
 	if (b->has_clock) {
 		uv_timer_stop(&b->clock);
@@ -542,7 +543,7 @@ static void on_paused(void *data, const struct spawner_header *message)
 {
 	struct box *b = data;
 	bool done = message && message->type == SPAWNER_DONE;
-	bool pausing = b->pause_wanted > 0;
+	bool pausing = b->pause_wanted > 0, touched = TAKE(b->touched, false);
 
 	b->pause_wanted = 0;
 	if (b->stored.state == STATE_ENDED) {
@@ -561,6 +562,8 @@ static void on_paused(void *data, const struct spawner_header *message)
 	}
 	arm(b);
 	tell(b, &b->changed);
+	if (touched)
+		box_resume(b); /* what was said to init meanwhile waits in its socket */
 	box_release(b);
 }
 
@@ -598,7 +601,8 @@ int box_touch(struct box *b, struct err *e)
 	if (!b->stored.resume_on_touch)
 		return problem_set(e, PROBLEM_CONFLICT, "sandbox %s is paused: POST …/resume first",
 				   b->stored.id);
-	box_resume(b); /* what is said to init meanwhile waits in its socket */
+	b->touched = b->pause_wanted > 0; /* it can be resumed only when it is paused */
+	box_resume(b);                    /* what is said to init meanwhile waits in its socket */
 	return 0;
 }
 

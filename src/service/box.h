@@ -39,13 +39,14 @@ struct box {
 	bool unsure;                      /* the spawner went away while it was being made */
 	char killer[64];                  /* who asked for its end, for the audit; "" nobody */
 	int64_t pause_wanted;             /* +1, -1: asked for, not yet answered */
+	bool touched;                     /* used while it was being paused */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
 	uid_t fd_owner; /* who gave the descriptors of its volumes */
 	char stage[16];
 	int errnum;
 	enum code failed_code;
-	struct waiter *made, *changed, *gone;
+	struct waiter *made, *changed, *counted_again, *gone;
 	unsigned references; /* runs and exchanges that hold it */
 };
 
@@ -93,8 +94,8 @@ void box_keep_enforced(struct box *b);
 void box_keep_enforced_text(struct box *b);
 int box_restore_spec(struct box *b, struct err *e) must_check;
 
-/* Tell who waits for a change, without one. */
-void box_tell_changed(struct box *b);
+/* Tell who waits for new counters, and nobody else. */
+void box_tell_counted(struct box *b);
 
 void waiter_add(struct waiter **list, struct waiter *w);
 void waiter_remove(struct waiter **list, struct waiter *w);

@@ -342,6 +342,11 @@ static void on_json(struct exchange *x, char *data, size_t size)
 		call_problem(c, &e);
 		return;
 	}
+	/* The body may have taken its time: the sandbox is looked at as it is now. */
+	if (c->box && box_touch(c->box, &e) < 0) {
+		call_problem(c, &e);
+		return;
+	}
 	r->handle(c);
 }
 

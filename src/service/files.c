@@ -86,7 +86,9 @@ static json_t *entry_json(const struct entry_record *r, const char *key, const c
 	j = json_pack("{ss sI ss sI sI so}", "type", type_name(r->mode), "size",
 		      (json_int_t)r->size_bytes, "mode", mode, "uid", (json_int_t)r->uid, "gid",
 		      (json_int_t)r->gid, "modified_at",
-		      time_json(r->mtime > 0 ? r->mtime * 1000 : 1));
+		      time_json(r->mtime <= 0                 ? 1
+				: r->mtime < INT64_MAX / 1000 ? r->mtime * 1000
+							      : INT64_MAX));
 	if (!j)
 		return NULL;
 	set_name(j, key, name);

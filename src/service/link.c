@@ -237,7 +237,10 @@ static void on_hello(void *data, const struct spawner_header *message)
 static int add(struct link *l, enum spawner_type type, const char *id, bool many, int64_t sequence,
 	       link_answer done, void *data)
 {
-	struct waiting *w = l->count < MOST_WAITING ? calloc(1, sizeof *w) : NULL;
+	/* Ends are asked for once, and there are no more of them than sandboxes: the bound is for what
+	 * clients can ask for again and again. */
+	bool always = type == SPAWNER_KILL || type == SPAWNER_RELEASE;
+	struct waiting *w = always || l->count < MOST_WAITING ? calloc(1, sizeof *w) : NULL;
 
 	if (!w)
 		return -1;

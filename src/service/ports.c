@@ -39,8 +39,13 @@ static const char *const dropped[] = {
 };
 
 /* What of an answer must not reach the client: it would set state for this service's name. */
-static const char *const kept_back[] = {"date",    "set-cookie",      "strict-transport-security",
-					"alt-svc", "public-key-pins", "clear-site-data"};
+static const char *const kept_back[] = {"date",
+					"set-cookie",
+					"strict-transport-security",
+					"alt-svc",
+					"public-key-pins",
+					"clear-site-data",
+					"service-worker-allowed"};
 
 struct port {
 	llhttp_t parser;

@@ -16,6 +16,8 @@
 
 /* What is kept of each stream of a background process: the last bytes. */
 #define KEEP_BYTES (256u << 10)
+/* More rows than that come only from an init that is not ours any more. */
+#define MOST_TOLD 65536u
 
 /* ---- finding one ---- */
 
@@ -38,6 +40,8 @@ struct lookup {
 	char *text;  /* to be fed at the start */
 	size_t text_size;
 	bool text_ends;
+	unsigned told; /* rows */
+	bool noted;    /* its command is remembered, and it has not begun */
 };
 
 static bool is_process(const struct command_record *r)
@@ -83,7 +87,8 @@ static bool on_listed(struct call *c, const struct frame *f, const unsigned char
 	struct lookup *l = lookup_of(c);
 	struct command_record r;
 
-	if (f->type != FRAME_COMMAND || command_record_decode(payload, f->size, &r) < 0)
+	if (f->type != FRAME_COMMAND || command_record_decode(payload, f->size, &r) < 0 ||
+	    l->told++ == MOST_TOLD)
 		return false;
 	if (l->ids && is_process(&r))
 		json_object_set_new(l->ids, number_text(r.number, (char[16]){0}),
@@ -117,6 +122,9 @@ static const struct asking listing = {on_listed, on_list_done, NULL};
 
 static void drop(struct call *c)
 {
+	/* What init has not begun it does not count either: a client could have as many noted as it likes. */
+	if (lookup_of(c)->noted && c->box->stored.state != STATE_ENDED)
+		box_forget_command(c->box, lookup_of(c)->found.tag);
 	json_decref(lookup_of(c)->rows);
 	json_decref(lookup_of(c)->ids);
 	free(lookup_of(c)->text);
@@ -165,7 +173,8 @@ static bool on_ps(struct call *c, const struct frame *f, const unsigned char *pa
 	char state[2] = "";
 	json_t *id;
 
-	if (f->type != FRAME_PROCESS || process_record_decode(payload, f->size, &r, &line) < 0)
+	if (f->type != FRAME_PROCESS || process_record_decode(payload, f->size, &r, &line) < 0 ||
+	    lookup_of(c)->told++ == MOST_TOLD)
 		return false;
 	state[0] = (char)r.state;
 	id = json_object_get(lookup_of(c)->ids, number_text(r.number, (char[16]){0}));
@@ -243,6 +252,7 @@ static bool on_begun(struct call *c, const struct frame *f, const unsigned char 
 	l->found.number = begun.number;
 	l->found.pid = begun.pid;
 	l->found.running = 1;
+	l->noted = false;
 	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "process.start",
 	      l->found.tag, json_pack("{ss}", "sandbox", c->box->stored.id));
 	if (l->text)
@@ -305,6 +315,7 @@ void processes_create(struct call *c)
 	l->text_size = body.input_size;
 	l->text_ends = !body.stdin_open && !body.tty;
 	box_remember_command(c->box, l->found.tag, &body.spec.command);
+	l->noted = true;
 	if (service_record(c->service, &e) < 0) {
 		body_done(&body);
 		call_problem(c, &e);

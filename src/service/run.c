@@ -557,9 +557,14 @@ static void could_not(struct run *r, const char *stage, const struct err *e)
 	uv_timer_start(&r->clock, on_could_not, 0, 0);
 }
 
-/* Want of something here says nothing about its init; anything else is that of a dead one. */
+/* Want of something here says nothing about its init; anything else is that of a dead one. Told by the loop
+ * when that is over already: nobody else will. */
 static void cannot_talk(struct run *r, const char *stage, struct err *e)
 {
+	if (r->box->stored.state == STATE_ENDED) {
+		uv_timer_start(&r->clock, on_could_not, 0, 0);
+		return;
+	}
 	if (e->code != PROBLEM_UNAVAILABLE || r->box->killing) {
 		sandbox_is_going(r);
 		return;

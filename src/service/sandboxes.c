@@ -297,7 +297,7 @@ static void on_stats(void *data, const struct spawner_header *message)
 		b->counters = ((const struct spawner_stats *)message)->counters;
 		b->has_counters = true;
 	}
-	box_tell_changed(b);
+	box_tell_counted(b);
 	box_release(b);
 }
 
@@ -323,7 +323,7 @@ void sandboxes_get(struct call *c)
 		reply_box(c, 200, c->box);
 		return;
 	}
-	call_wait(c, &c->box->changed, on_counted);
+	call_wait(c, &c->box->counted_again, on_counted);
 	box_hold(c->box);
 	if (link_ask(c->service->link, SPAWNER_STATS, c->id, on_stats, c->box) < 0)
 		on_stats(c->box, NULL);
@@ -353,6 +353,17 @@ void sandboxes_delete(struct call *c)
 	box_end(c->box, REASON_KILLED);
 }
 
+/* One that a run made for itself can be read and ended, and has no life of its own. */
+static int find_kept(struct call *c, struct stored_sandbox *ret, struct err *e)
+{
+	if (find(c, ret, e) < 0)
+		return -1;
+	if (!(c->box ? c->box->stored.one_shot : ret->one_shot))
+		return 0;
+	stored_sandbox_done(ret);
+	return problem_set(e, PROBLEM_NOT_FOUND, "no such sandbox: %s", c->id);
+}
+
 static void on_changed(struct waiter *w, struct box *b)
 {
 	reply_box(call_of_waiter(w), 200, b);
@@ -364,7 +375,7 @@ static void change(struct call *c, enum state wanted, void (*ask)(struct box *b)
 	struct stored_sandbox stored = {0};
 	struct err e = {0};
 
-	if (find(c, &stored, &e) < 0) {
+	if (find_kept(c, &stored, &e) < 0) {
 		call_problem(c, &e);
 		return;
 	}
@@ -427,7 +438,7 @@ void sandboxes_renew(struct call *c)
 	uint64_t life = UINT64_MAX, idle = UINT64_MAX;
 	struct stored_sandbox stored = {0};
 	struct err e = {0};
-	int r = find(c, &stored, &e);
+	int r = find_kept(c, &stored, &e);
 
 	if (r == 0 && (!c->box || c->box->killing)) {
 		stored_sandbox_done(&stored);

@@ -124,7 +124,9 @@ void events_follow(struct call *c)
 		return;
 	}
 	s->call = c;
-	s->sent = (int64_t)since;
+	/* Numbers begin anew with each cloched: one that is not reached yet is of an earlier one, whose
+	 * reader has missed all that there is. */
+	s->sent = (int64_t)since <= c->service->event_seq ? (int64_t)since : 0;
 	if (sandbox)
 		memcpy(s->sandbox, sandbox, strlen(sandbox) + 1);
 	uv_timer_init(&c->service->loop, &s->heartbeat);

@@ -82,13 +82,11 @@ int store_run_get(struct store *s, const char *id, struct stored_run *ret, struc
 	return read_row(s, q, ret, e);
 }
 
-int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
-		   int (*each)(const struct stored_run *r, void *data), void *data, struct err *e)
+static int list(struct store *s, enum query form, const char *owner, const char *sandbox,
+		unsigned limit, int (*each)(const struct stored_run *r, void *data), void *data,
+		struct err *e)
 {
-	static const enum query forms[] = {QUERY_RUN_LIST_ALL, QUERY_RUN_LIST_SANDBOX,
-					   QUERY_RUN_LIST_UNENDED, QUERY_RUN_LIST_UNENDED_SANDBOX};
-	_cleanup_query_ sqlite3_stmt *q =
-		db_query(s, forms[(sandbox != NULL) + 2 * unended_only], e);
+	_cleanup_query_ sqlite3_stmt *q = db_query(s, form, e);
 	struct binder in = {q};
 	int r;
 
@@ -96,6 +94,8 @@ int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsi
 		return -1;
 	bind_text(&in, sandbox);
 	bind_int(&in, limit);
+	if (owner)
+		bind_text(&in, owner);
 	while ((r = db_step(s, q, "read runs from", e)) > 0) {
 		struct stored_run run;
 
@@ -107,4 +107,22 @@ int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsi
 			return r < 0 ? -1 : 0;
 	}
 	return r;
+}
+
+int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
+		   int (*each)(const struct stored_run *r, void *data), void *data, struct err *e)
+{
+	static const enum query forms[] = {QUERY_RUN_LIST_ALL, QUERY_RUN_LIST_SANDBOX,
+					   QUERY_RUN_LIST_UNENDED, QUERY_RUN_LIST_UNENDED_SANDBOX};
+
+	return list(s, forms[(sandbox != NULL) + 2 * unended_only], NULL, sandbox, limit, each,
+		    data, e);
+}
+
+int store_run_list_of(struct store *s, const char *owner, const char *sandbox, unsigned limit,
+		      int (*each)(const struct stored_run *r, void *data), void *data,
+		      struct err *e)
+{
+	return list(s, sandbox ? QUERY_RUN_LIST_OWNER_SANDBOX : QUERY_RUN_LIST_OWNER, owner,
+		    sandbox, limit, each, data, e);
 }

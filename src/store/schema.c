@@ -94,6 +94,8 @@ const char *const schema_scripts[] = {
 	"CREATE INDEX runs_unended ON runs (ended) WHERE ended = 0;"
 	"CREATE INDEX runs_by_end ON runs (ended_ms) WHERE ended = 1;"
 	"CREATE INDEX idempotency_by_time ON idempotency (created_ms);",
+	/* 3: the runs of one owner */
+	"CREATE INDEX runs_by_owner ON runs (owner);",
 };
 const int schema_version = ARRAY_SIZE(schema_scripts);
 

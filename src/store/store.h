@@ -105,6 +105,10 @@ int store_run_get(struct store *s, const char *id, struct stored_run *ret,
 int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsigned limit,
 		   int (*each)(const struct stored_run *r, void *data), void *data,
 		   struct err *e) must_check;
+/* The same of one owner: the limit counts its own only. */
+int store_run_list_of(struct store *s, const char *owner, const char *sandbox, unsigned limit,
+		      int (*each)(const struct stored_run *r, void *data), void *data,
+		      struct err *e) must_check;
 
 /* One line of the audit: hash = SHA-256 over the row before's hash and this row's fields, each with its
  * length (docs/api.md "Audit"). details: a JSON object without secrets or code. */

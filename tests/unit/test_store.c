@@ -352,6 +352,31 @@ static void runs_are(struct store *s, const char *sandbox, bool unended, unsigne
 	assert_string_equal(seen.ids, wanted);
 }
 
+/* Others' runs take no place of the limit. */
+static void test_run_list_of_one(void **state)
+{
+	struct seen seen = {0}, there = {0};
+	struct scratch t;
+	struct err e = {0};
+
+	(void)state;
+	scratch_open(&t);
+	for (int i = 0; i < 6; i++) {
+		char id[40];
+		struct stored_run r;
+
+		snprintf(id, sizeof id, "run_%d", i);
+		r = some_run(id, i % 2 ? "sbx_1" : "sbx_0");
+		r.owner = (char *)(uintptr_t)(i < 3 ? "one" : "other");
+		must(store_run_put(t.store, &r, &e), e);
+	}
+	must(store_run_list_of(t.store, "one", NULL, 2, see_run, &seen, &e), e);
+	assert_string_equal(seen.ids, "2 1 ");
+	must(store_run_list_of(t.store, "one", "sbx_0", 9, see_run, &there, &e), e);
+	assert_string_equal(there.ids, "2 0 ");
+	scratch_close(&t);
+}
+
 static void test_run_lists(void **state)
 {
 	struct seen seen = {.stop_after = 2};
@@ -504,6 +529,7 @@ int main(void)
 		cmocka_unit_test(test_store_inside_a_list),
 		cmocka_unit_test(test_plans),
 		cmocka_unit_test(test_run_lists),
+		cmocka_unit_test(test_run_list_of_one),
 		cmocka_unit_test(test_transactions),
 		cmocka_unit_test(test_idempotency),
 		cmocka_unit_test(test_retention),

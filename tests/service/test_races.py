@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client or the code inside does between two steps of the service: the sandbox ends meanwhile, somebody else asks
+meanwhile, the worker that packs the artifacts is stopped or never gets to an end."""
+import json
+import sqlite3
+import threading
+import time
+
+import contract
+
+
+def late_body(client, path, body, meanwhile):
+    """A POST whose body comes only after MEANWHILE has returned: status and body of the answer."""
+    text = json.dumps(body).encode()
+    with client.socket() as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode())
+        s.sendall(text[:1])
+        client.get("/v1/quota")  # an answer later than the header: the service has that now
+        meanwhile()
+        s.sendall(text[1:])
+        answer = b""
+        while piece := s.recv(65536):
+            answer += piece
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(rest)
+
+
+def test_a_command_for_a_sandbox_that_ends_before_the_body(service, box):
+    """It is refused as for any ended sandbox, nothing of the call is used after its answer, and no run is left behind."""
+    status, problem = late_body(service.root, box.path + "/exec", {"command": ["true"]}, box.kill)
+    assert (status, problem.get("code")) == (410, "SANDBOX_ENDED"), problem
+    assert service.root.get("/v1/runs", sandbox=box.id)["runs"] == []
+    status, problem = late_body(service.root, box.path + "/processes", {"command": ["true"]}, lambda: None)
+    assert (status, problem.get("code")) == (410, "SANDBOX_ENDED"), problem
+
+
+def test_a_process_that_did_not_start_is_not_remembered(service, box):
+    for _ in range(8):
+        refused = box.request("POST", "/processes", json={"command": ["true", "x" * 3000], "workdir": "/nowhere"})
+        assert refused.status >= 400, refused
+    box.start(["sleep", "1000"])
+    with sqlite3.connect(f"file:{next((service.folder / 'state').glob('*.db'))}?mode=ro", uri=True) as db:
+        spec, = db.execute("SELECT spec FROM sandboxes WHERE id = ?", (box.id,)).fetchone()
+    assert len(spec) < 4096, f"{len(spec)} bytes are kept of one process with a short command"
+
+
+def test_who_lists_runs_gets_as_many_of_its_own(tenants):
+    one, other = tenants
+    mine = other.run(["true"]).id
+    for _ in range(3):
+        one.run(["true"])
+    assert [r["id"] for r in other.get("/v1/runs", limit=1)["runs"]] == [mine]
+
+
+def test_the_sandbox_of_a_run_cannot_be_paused_or_renewed(tenants):
+    with tenants[0].stream("POST", "/v1/runs", query={"stream": True}, json={"command": ["sleep", "60"]}) as s:
+        box = s.until(lambda e: e["type"] == "started")["sandbox"]
+        for what, body in (("pause", None), ("resume", None), ("renew", {"timeout": "1h"})):
+            tenants[0].problem(404, "NOT_FOUND", "POST", f"/v1/sandboxes/{box}/{what}", json=body)
+
+
+def test_events_since_a_number_of_an_earlier_service(service):
+    """The numbers begin anew with each service: one that is not reached yet is none of this one's."""
+    with service.root.stream("GET", "/v1/events", query={"since": 10**12}, timeout=20) as s:
+        run = service.root.run(["true"])
+        s.until(lambda e: e.get("type") == "run.ended" and e["run"] == run.id)
+
+
+def test_a_pause_is_answered_when_it_is_done(service, box):
+    """Whoever looks at the sandbox meanwhile does not bring the answer about."""
+    over = threading.Event()
+
+    def look():
+        while not over.is_set():
+            service.root.request("GET", box.path, check=False)
+
+    lookers = [threading.Thread(target=look) for _ in range(4)]
+    for t in lookers:
+        t.start()
+    try:
+        for _ in range(30):
+            assert box.pause()["state"] == "paused"
+            assert box.resume()["state"] == "running"
+    finally:
+        over.set()
+        for t in lookers:
+            t.join()
+
+
+STOPPER = """
+import os, signal
+for i in range(2000):
+    open(f"/output/{i}", "w").write("a" * 1000)
+read, write = os.pipe()
+parent = os.getpid()
+if os.fork() == 0:
+    os.setsid()
+    os.write(write, b"x")
+    while True:
+        for pid in range(2, 100):
+            if pid not in (os.getpid(), parent):
+                try: os.kill(pid, signal.SIGSTOP)
+                except OSError: pass
+os.read(read, 1)
+os._exit(0)
+"""
+
+
+def test_who_stops_the_packing_of_artifacts_does_not_outlive_its_run(service):
+    """The worker has the sandbox's user, so what the command left behind may stop it: then there are no artifacts, and the
+    sandbox ends all the same."""
+    began = time.monotonic()
+    run = service.root.run(language="python", code=STOPPER, output=True, timeout="5s")
+    assert run.exit_code == 0 and time.monotonic() - began < 45
+    assert len(run.artifacts) < 2000, "nothing was stopped"
+    contract.until(lambda: service.root.get(f"/v1/sandboxes/{run.sandbox}")["state"] == "ended", 5)
+
+
+def test_artifacts_without_end(service):
+    """A thousand sparse files, more than a terabyte of zeros: nobody waits for them, and the sandbox does not live meanwhile."""
+    began = time.monotonic()
+    code = "for i in range(1000): open(f'/output/{i}', 'w').truncate(1 << 30)"
+    run = service.root.run(language="python", code=code, output=True, timeout="10s")
+    assert run.exit_code == 0, run.json
+    assert time.monotonic() - began < 60
