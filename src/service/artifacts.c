@@ -150,7 +150,11 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 	if (S_ISDIR(entry->mode) ||
 	    !artifact_is_wanted(c->place == 0 ? NULL : &r->spec.artifacts, name))
 		return;
+	if (r->result.artifact_count >= MOST_TOLD)
+		return;
 	skipped = why_not(c, entry, name);
+	if (r->result.artifact_count == MOST_TOLD - 1) /* the last word says that there was more */
+		skipped = "too much: this and the rest was left out";
 	if (!skipped) {
 		c->file = create_beneath(c->dir, name);
 		if (c->file < 0)
@@ -158,6 +162,8 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 						  : "cannot be written to the output folder";
 	}
 	c->row = add_row(r, name, entry->size_bytes, skipped);
+	if (c->row)
+		c->row->executable = entry->mode & 0111;
 	c->file_left = skipped ? 0 : entry->size_bytes;
 	if (!skipped)
 		c->left -= entry->size_bytes;

@@ -51,7 +51,7 @@ static int take_text(struct body *b, const char *data, size_t size, struct err *
 
 static int set_stdin(struct body *b, json_t *v, struct err *e)
 {
-	if (json_is_boolean(v) && b->kind == BODY_PROCESS) { /* keep it open, or not */
+	if (json_is_boolean(v) && b->kind & (BODY_PROCESS | BODY_RUN)) { /* keep it open, or not */
 		b->stdin_open = json_is_true(v);
 		return 0;
 	}
@@ -69,19 +69,46 @@ static int set_stdin_base64(struct body *b, json_t *v, struct err *e)
 	return data ? take_text(b, data, size, e) : wrong(e, "must be base64 (RFC 4648, padded)");
 }
 
+/* A link goes in as it is, wherever it leads: that is a matter of the inside. */
+static int check_link(const json_t *link, struct err *e)
+{
+	const char *text = json_string_value(link);
+
+	if (!text || !*text || strlen(text) != json_string_length(link) || strlen(text) >= 4096)
+		return wrong(e, "link: must be the target of a symbolic link");
+	return 0;
+}
+
+static int check_content(const json_t *content, const json_t *coded, struct err *e)
+{
+	_cleanup_free_ char *decoded = NULL;
+	size_t size;
+
+	if (content && !json_is_string(content))
+		return wrong(e, "content: must be a string");
+	if (coded && json_is_string(coded))
+		decoded = base64_decode(json_string_value(coded), json_string_length(coded), &size);
+	return coded && !decoded ? wrong(e, "content_base64: must be base64 (RFC 4648, padded)") : 0;
+}
+
 static int check_file(json_t *row, struct err *e)
 {
 	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
 	json_t *content = json_object_get(row, "content");
 	json_t *coded = json_object_get(row, "content_base64");
-	size_t keys = !!path + !!mode + !!content + !!coded;
+	json_t *link = json_object_get(row, "link"), *folder = json_object_get(row, "folder");
+	size_t what = !!content + !!coded + !!link + !!folder;
 	char full[SPEC_PATH_SIZE + 16];
-	_cleanup_free_ char *decoded = NULL;
 	uint64_t bits;
-	size_t size;
 
-	if (!json_is_object(row) || json_object_size(row) != keys || !path || !content == !coded)
-		return wrong(e, "each needs path, content or content_base64, and may have mode");
+	if (!json_is_object(row) || json_object_size(row) != what + !!path + !!mode || !path ||
+	    what != 1)
+		return wrong(e, "each needs path, one of content, content_base64, link and folder, "
+				"and may have mode");
+	if ((folder && !json_is_true(folder)) || (link && mode))
+		return wrong(e, "folder: can only be true; a link has no mode");
+	if (link && check_link(link, e) < 0)
+		return -1;
 	if (!json_is_string(path) || json_string_length(path) >= SPEC_PATH_SIZE ||
 	    strlen(json_string_value(path)) != json_string_length(path))
 		return wrong(e, "path: must be a path of at most 255 bytes");
@@ -91,15 +118,8 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
 	if (strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
-	if (content && !json_is_string(content))
-		return wrong(e, "content: must be a string");
-	if (coded) {
-		if (json_is_string(coded))
-			decoded = base64_decode(json_string_value(coded),
-						json_string_length(coded), &size);
-		if (!decoded)
-			return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
-	}
+	if (check_content(content, coded, e) < 0)
+		return -1;
 	if (!mode)
 		return 0;
 	if (json_is_string(mode) && strspn(json_string_value(mode), "01234567") ==
@@ -382,6 +402,8 @@ static int apply_policy(struct body *b, struct settings *settings, const bool *w
 
 static int finish(struct body *b, enum body_kind kind, struct err *e)
 {
+	if (kind == BODY_RUN && b->stdin_open && b->input)
+		return wrong(e, "stdin: true is for a command without code or other input");
 	if (kind == BODY_RUN && (b->output_folder || b->spec.artifacts.count)) {
 		b->spec.out_dir = strdup("/output"); /* asks for the place; nothing is exported to it */
 		if (!b->spec.out_dir)

@@ -34,6 +34,7 @@ struct call {
 	struct waiter **waits_in;
 	struct run *run;
 	struct talk *talk; /* hung up with the call */
+	uint64_t input_sent, input_taken; /* of its body, to a command's stdin (input.c) */
 	const struct asking *asking; /* how its frames are answered (ask.h) */
 	const struct route *route; /* while the body comes */
 	void *data;        /* the handler's, freed with free() */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/json.h"
@@ -579,7 +580,7 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 	*ret = (struct start_record){
 		.uid = s->uid,
 		.gid = s->gid,
-		.flags = START_ATTACH | (r->input ? START_STDIN : 0) |
+		.flags = START_ATTACH | (r->input || r->stdin_open ? START_STDIN : 0) |
 			 (r->streamed ? KEEP_LOSSLESS : KEEP_HEAD),
 		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
 				    ? 0
@@ -663,12 +664,29 @@ static void send_bytes(struct talk *t, const char *data, size_t size)
 	talk_send(t, FRAME_EOF, NULL, 0, NULL, 0);
 }
 
-/* Rows were checked by whoever made the request: path, content or content_base64, mode. */
+/* A link replaces what has its name, but a folder. full is chopped up. */
+static void send_link(struct talk *t, char *full, const char *target)
+{
+	struct entry_record link = {.mode = S_IFLNK | 0777};
+	char names[SPEC_PATH_SIZE + 4096 + 2];
+	char *name = strrchr(full, '/') + 1;
+	size_t n = strlen(name) + 1, m = strlen(target) + 1;
+
+	memcpy(names, name, n);
+	memcpy(names + n, target, m);
+	*name = '\0';
+	talk_send(t, FRAME_UNPACK, full, strlen(full) + 1, NULL, 0);
+	talk_send(t, FRAME_MEMBER, &link, sizeof link, names, n + m);
+	talk_send(t, FRAME_FINISH, NULL, 0, NULL, 0);
+}
+
+/* Rows were checked by whoever made the request: path; content, content_base64, link or folder; mode. */
 static void next_file(struct run *r)
 {
 	json_t *row = json_array_get(r->files, r->file_index++);
 	json_t *content = json_object_get(row, "content"), *coded;
 	const char *path = json_string_value(json_object_get(row, "path"));
+	const char *link = json_string_value(json_object_get(row, "link"));
 	struct write_record w = {(uint32_t)json_integer_value(json_object_get(row, "mode")),
 				 WRITE_PARENTS};
 	_cleanup_free_ char *decoded = NULL;
@@ -684,6 +702,14 @@ static void next_file(struct run *r)
 	r->talk = box_talk(r->box, &file_ops, r, &e);
 	if (!r->talk) {
 		cannot_talk(r, "files", &e);
+		return;
+	}
+	if (link) {
+		send_link(r->talk, full, link);
+		return;
+	}
+	if (json_object_get(row, "folder")) {
+		talk_send(r->talk, FRAME_MKDIR, &w, sizeof w, full, strlen(full) + 1);
 		return;
 	}
 	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
@@ -768,6 +794,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	r->spec = TAKE(*q->spec, (struct spec){0});
 	r->input = TAKE_PTR(q->input);
 	r->input_size = q->input_size;
+	r->stdin_open = q->stdin_open;
 	r->streamed = q->streamed;
 	r->owns_box = q->owns_box;
 	r->want_artifacts = q->artifacts;
@@ -797,15 +824,19 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	return r;
 }
 
-void run_forget(struct run *r, bool cancel)
+void run_cancel(struct run *r)
 {
-	r->ops = NULL;
-	if (!cancel)
-		return;
 	r->cancelled = true;
 	run_resume_output(r);
 	if (r->started && !r->command_over)
 		stop_command(r, REASON_CANCELLED);
+}
+
+void run_forget(struct run *r, bool cancel)
+{
+	r->ops = NULL;
+	if (cancel)
+		run_cancel(r);
 }
 
 void run_pause_output(struct run *r)
@@ -850,6 +881,8 @@ json_t *run_result_json(const struct run *r)
 		json_object_set_new(row, "href",
 				    artifact_href(r->result.id, json_string_value(json_object_get(
 									row, "path"))));
+		json_object_set_new(row, "executable",
+				    json_boolean(r->result.artifacts[i].executable));
 	}
 	return j;
 }
