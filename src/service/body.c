@@ -322,6 +322,8 @@ static int set_key(struct body *b, enum body_kind kind, const char *key, json_t 
 			/* A volume's path is for the spawner to judge: only below the operator's roots. */
 			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0, was_set,
 					     e);
+	if (strcmp(key, "best_effort") == 0)
+		return problem_set(e, PROBLEM_FORBIDDEN, "a service gives up no limit");
 	return wrong(e, "unknown field");
 }
 

@@ -20,6 +20,8 @@
 #define GONE_LIMIT_MS 3000
 /* CPU time and silence are looked at this often while they are limited. */
 #define LOOK_MS 20
+/* The dying of a command whose files are wanted, and then the collecting, may take this long each. */
+#define COLLECT_LIMIT_MS 30000
 
 static void begin(struct run *r);
 static void next_file(struct run *r);
@@ -295,6 +297,24 @@ static void conclude(struct run *r)
 
 /* ---- clocks ---- */
 
+/* Whether what it has left behind is still wanted: a limit of the command's own is no reason against it. */
+static bool is_collected_after(const struct run *r)
+{
+	enum reason verdict = r->evidence.verdict;
+
+	return r->want_artifacts && r->started &&
+	       (!r->evidence.has_verdict || verdict == REASON_TIMEOUT || verdict == REASON_CPU_TIME ||
+		verdict == REASON_IDLE_TIMEOUT || verdict == REASON_OUTPUT_LIMIT);
+}
+
+static void on_too_late(uv_timer_t *t)
+{
+	struct run *r = t->data;
+
+	r->result.artifacts_failed = true;
+	conclude(r);
+}
+
 /* End the command for this reason; the verdict comes before the kill. */
 static void stop_command(struct run *r, enum reason verdict)
 {
@@ -304,12 +324,15 @@ static void stop_command(struct run *r, enum reason verdict)
 		return;
 	r->evidence.has_verdict = true;
 	r->evidence.verdict = verdict;
-	if (r->owns_box) {
+	if (r->owns_box && !is_collected_after(r)) {
 		conclude(r);
 	} else if (r->started) {
 		remember_verdict(r);
 		service_commit(r->service);
+		run_resume_output(r);
 		tell_init(r->box, FRAME_KILL, &k, sizeof k);
+		if (r->owns_box)
+			uv_timer_start(&r->clock, on_too_late, COLLECT_LIMIT_MS, 0);
 	} else {
 		finish(r);
 	}
@@ -621,10 +644,12 @@ static void command_is_over(struct run *r)
 	uv_timer_stop(&r->clock);
 	r->command_over = true;
 	hang_up(r);
-	if (r->want_artifacts && !r->evidence.has_verdict)
-		artifacts_begin(r); /* calls run_artifacts_done() */
-	else
+	if (!is_collected_after(r)) {
 		conclude(r);
+		return;
+	}
+	uv_timer_start(&r->clock, on_too_late, COLLECT_LIMIT_MS, 0);
+	artifacts_begin(r); /* calls run_artifacts_done() */
 }
 
 void run_artifacts_done(struct run *r)
