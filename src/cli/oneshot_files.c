@@ -179,16 +179,26 @@ static int download(const struct oneshot *o, const char *run, const char *path, 
 	return c ? call_run(c, o->cancel_fd, &e) : -1;
 }
 
+static const char unwritable[] = "cannot be written to the output folder";
+
+static bool is_deep(const char *path)
+{
+	unsigned folders = 0;
+
+	for (; *path; path++)
+		folders += *path == '/';
+	return folders > TREE_MAX_DEPTH;
+}
+
 /* NULL, or why it is left behind. */
 static const char *fetch(const struct oneshot *o, const char *run, int out, const char *path,
 			 bool executable)
 {
-	static const char unwritable[] = "cannot be written to the output folder";
 	char folder[PATH_MAX];
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	_cleanup_close_ int dir = -1, fd = -1;
 
-	if (snprintf(folder, sizeof folder, "/%s", path) >= (int)sizeof folder)
+	if (snprintf(folder, sizeof folder, "/%s", path) >= (int)sizeof folder || is_deep(path))
 		return "nested too deep";
 	if (!artifact_name_is_safe(path))
 		return "control character in its name";
@@ -258,13 +268,14 @@ bool oneshot_artifacts(const struct oneshot *o, const char *run, json_t *result)
 		if (!path || !json_is_null(json_object_get(row, "skipped")))
 			continue;
 		why = fetch(o, run, out, path, json_is_true(json_object_get(row, "executable")));
-		if (!why)
-			continue;
-		whole = false;
-		json_object_set_new(row, "skipped", json_string(why));
-		json_object_set_new(row, "bytes", json_null());
+		/* Where it was kept on the way is nothing that a run without a service would tell. */
 		json_object_del(row, "href");
 		json_object_del(row, "executable");
+		if (!why)
+			continue;
+		whole &= why != unwritable;
+		json_object_set_new(row, "skipped", json_string(why));
+		json_object_set_new(row, "bytes", json_null());
 	}
 	if (!whole)
 		mark_failed(result, json_sprintf("not every artifact could be written to %.200s",

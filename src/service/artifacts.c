@@ -14,7 +14,7 @@
 #include "native/collect.h"
 #include "service/problem.h"
 
-enum { MOST_TOLD = 4096, MOST_LOOKED_AT = 200000 };
+enum { MOST_LOOKED_AT = 200000 };
 
 /* The two places, in the order they are collected. */
 static const char *const places[] = {"/output", "/workspace"};
@@ -24,7 +24,8 @@ struct collection {
 	int file;  /* the one being received, -1: its bytes are thrown away */
 	size_t place;
 	uint64_t left, file_left;
-	size_t looked_at;
+	size_t looked_at, names; /* names: bytes of all that were told */
+	bool is_full;
 	struct artifact *row; /* of the file being received */
 };
 
@@ -112,8 +113,6 @@ static struct artifact *add_row(struct run *r, const char *path, uint64_t size, 
 	struct result *result = &r->result;
 	struct artifact *more, *row;
 
-	if (result->artifact_count >= MOST_TOLD)
-		return NULL;
 	more = realloc(result->artifacts, (result->artifact_count + 1) * sizeof *more);
 	if (!more)
 		return NULL;
@@ -150,10 +149,13 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 	if (S_ISDIR(entry->mode) ||
 	    !artifact_is_wanted(c->place == 0 ? NULL : &r->spec.artifacts, name))
 		return;
-	if (r->result.artifact_count >= MOST_TOLD)
+	if (c->is_full)
 		return;
 	skipped = why_not(c, entry, name);
-	if (r->result.artifact_count == MOST_TOLD - 1) /* the last word says that there was more */
+	c->names += strlen(name) + 1;
+	c->is_full = c->names > COLLECT_MAX_NAMES ||
+		     r->result.artifact_count == COLLECT_MAX_TOLD - 1;
+	if (c->is_full) /* the last word says that there was more */
 		skipped = "too much: this and the rest was left out";
 	if (!skipped) {
 		c->file = create_beneath(c->dir, name);

@@ -172,6 +172,7 @@ static void complete(struct run *r)
 	struct result *result = &r->result;
 
 	count(r);
+	r->evidence.cpu_limited = r->spec.cpu_time_us != SPEC_UNLIMITED;
 	judge(&r->evidence, result);
 	if (result->reason == REASON_OOM)
 		result->stage[0] = result->message[0] = '\0';
@@ -669,7 +670,7 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 	if (f->type == FRAME_DONE) {
 		next_file(r);
 	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
-		err_set(&e, (int)failed.errnum, "files: %s", failed.what);
+		err_set(&e, (int)failed.errnum, "%s", failed.what);
 		could_not(r, "files", &e);
 	} else {
 		sandbox_is_going(r);
