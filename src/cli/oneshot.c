@@ -25,7 +25,7 @@
 
 enum {
 	FIRST_BYTES = 64 << 10, /* of stdin in the request itself */
-	HELD_MS = 10000, /* the service hangs up on whoever takes nothing for 30 s */
+	HELD_MS = 10000,        /* the service hangs up on whoever takes nothing for 30 s */
 };
 
 struct shot {
@@ -37,8 +37,8 @@ struct shot {
 	char id[65]; /* "" until it has started */
 	char input_target[128], cancel_target[128];
 	json_t *result;
-	bool input_open, input_ended;   /* more may come; we have seen its end */
-	bool wants_cancel, abandoned;   /* by a signal or a reader who went; for good */
+	bool input_open, input_ended; /* more may come; we have seen its end */
+	bool wants_cancel, abandoned; /* by a signal or a reader who went; for good */
 	struct err input_error;
 	char *first; /* of stdin, read before the request */
 	size_t first_size, first_sent;
@@ -276,6 +276,19 @@ static struct pollfd poll_call(const struct call *c)
 	return c ? (struct pollfd){call_fd(c), call_events(c), 0} : (struct pollfd){-1, 0, 0};
 }
 
+/* What our side says: readers and signals, and what follows from them. */
+static void serve_ours(struct shot *s, const struct pollfd p[POLL_COUNT])
+{
+	serve_sink(s, &s->out, p[POLL_OUT].revents);
+	serve_sink(s, &s->err, p[POLL_ERR].revents);
+	if (p[POLL_SIGNAL].revents)
+		take_signal(s);
+	if (p[POLL_CANCEL].revents)
+		pump_cancel(s);
+	if (s->wants_cancel && s->id[0] && !s->cancel)
+		begin_cancel(s);
+}
+
 /* One turn. 1: the stream has ended, 0: go on, -1: e. */
 static int turn(struct shot *s, struct err *e)
 {
@@ -301,14 +314,7 @@ static int turn(struct shot *s, struct err *e)
 	n = poll(p, POLL_COUNT, held ? HELD_MS : -1);
 	if (n < 0)
 		return errno == EINTR ? 0 : err_set(e, errno, "wait for the service");
-	serve_sink(s, &s->out, p[POLL_OUT].revents);
-	serve_sink(s, &s->err, p[POLL_ERR].revents);
-	if (p[POLL_SIGNAL].revents)
-		take_signal(s);
-	if (p[POLL_CANCEL].revents)
-		pump_cancel(s);
-	if (s->wants_cancel && s->id[0] && !s->cancel)
-		begin_cancel(s);
+	serve_ours(s, p);
 	if (s->abandoned)
 		return 1;
 	if (p[POLL_INPUT].revents && s->input)
@@ -325,16 +331,20 @@ static int lost(const struct shot *s, struct err *e)
 	struct err why = *e;
 
 	if (!s->id[0])
-		return err_set(e, 0,
-			       "the service at %.200s was lost before it had told that the run began "
-			       "(%.200s); it may have run: GET /v1/runs lists it; it is not run again",
-			       v->name, why.text);
-	return err_set(e, 0,
-		       "the service at %.200s was lost during %s (%.150s); it is not run again; its "
-		       "result: curl %s%.200s%s/v1/runs/%s",
-		       v->name, s->id, why.text, v->local ? "--unix-socket " : "-H "
-		       "\"Authorization: Bearer $CLOCHE_API_KEY\" http://",
-		       v->local ? v->name : v->host, v->local ? " http://localhost" : "", s->id);
+		return err_set(
+			e, 0,
+			"the service at %.200s was lost before it had told that the run began "
+			"(%.200s); it may have run: GET /v1/runs lists it; it is not run again",
+			v->name, why.text);
+	return err_set(
+		e, 0,
+		"the service at %.200s was lost during %s (%.150s); it is not run again; its "
+		"result: curl %s%.200s%s/v1/runs/%s",
+		v->name, s->id, why.text,
+		v->local ? "--unix-socket "
+			 : "-H "
+			   "\"Authorization: Bearer $CLOCHE_API_KEY\" http://",
+		v->local ? v->name : v->host, v->local ? " http://localhost" : "", s->id);
 }
 
 static int refused(const struct shot *s, struct err *e)
@@ -344,8 +354,8 @@ static int refused(const struct shot *s, struct err *e)
 
 	err_prefix(e, status < 500 ? "refused by the service at %.200s" : "the service at %.200s",
 		   s->o->service->name);
-	return status == 413 || (status < 429 && (spec->volume_count || spec->venv ||
-						  spec->best_effort))
+	return status == 413 || (status < 429 &&
+				 (spec->volume_count || spec->venv || spec->best_effort))
 		       ? oneshot_hint(e)
 		       : -1;
 }
@@ -437,8 +447,9 @@ static int conclude(struct shot *s, struct result *r, struct err *e)
 	if (!result_end(s->result, r))
 		return err_set(e, 0, "the service tells no result");
 	r->artifacts_failed |= !whole;
-	return put_output(s, r, e) < 0 ? -1
-				       : put_artifacts(json_object_get(s->result, "artifacts"), r, e);
+	return put_output(s, r, e) < 0
+		       ? -1
+		       : put_artifacts(json_object_get(s->result, "artifacts"), r, e);
 }
 
 static int run(struct shot *s, struct err *e)

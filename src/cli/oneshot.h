@@ -13,12 +13,12 @@
 
 struct oneshot {
 	struct service *service;
-	const struct spec *spec;   /* after spec_finish() */
+	const struct spec *spec;    /* after spec_finish() */
 	const enum origin *origins; /* by option row */
-	bool own_env[2];           /* oneshot_automatic: the caller has set it */
-	bool keep;                 /* output stays here for the result, and is not passed on */
+	bool own_env[2];            /* oneshot_automatic: the caller has set it */
+	bool keep;                  /* output stays here for the result, and is not passed on */
 	bool raw;
-	int cancel_fd;             /* a signalfd */
+	int cancel_fd; /* a signalfd */
 };
 
 /* Variables that spec_finish() adds by the limit, which is the service's to say. */

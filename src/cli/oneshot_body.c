@@ -41,9 +41,12 @@ static json_t *text_json(const struct spec *s, const char *name)
 	const struct {
 		const char *name, *value;
 	} texts[] = {
-		{"image", s->image},       {"runtime", s->runtime},
-		{"profile", s->profile},   {"hostname", s->hostname},
-		{"workdir", s->workdir},   {"on-output-limit", s->kill_on_output_limit ? "kill" : "drop"},
+		{"image", s->image},
+		{"runtime", s->runtime},
+		{"profile", s->profile},
+		{"hostname", s->hostname},
+		{"workdir", s->workdir},
+		{"on-output-limit", s->kill_on_output_limit ? "kill" : "drop"},
 		{"network", "none"},
 	};
 
@@ -129,11 +132,10 @@ static int add_tmpfs(json_t *body, const struct spec *s, struct err *e)
 
 		if (is_usual_tmpfs(&usual, t))
 			continue;
-		r = json_array_append_new(
-			list, json_sprintf("%s:size=%llu,inodes=%llu,%s", t->path,
-					   (unsigned long long)t->size_bytes,
-					   (unsigned long long)t->inodes,
-					   t->exec ? "exec" : "noexec"));
+		r = json_array_append_new(list, json_sprintf("%s:size=%llu,inodes=%llu,%s", t->path,
+							     (unsigned long long)t->size_bytes,
+							     (unsigned long long)t->inodes,
+							     t->exec ? "exec" : "noexec"));
 		if (r < 0) {
 			err_set(e, 0, "--tmpfs %s: is no UTF-8", t->path);
 			oneshot_hint(e);
@@ -160,7 +162,8 @@ static int add_venv(json_t *body, const struct oneshot *o, int fds[CALL_FDS], si
 	if (venv_check(venv, e) < 0)
 		return -1;
 	if (*fd_count >= SPEC_MAX_VOLUMES)
-		return err_set(e, 0, "--venv: with it there are more than %d volumes", SPEC_MAX_VOLUMES);
+		return err_set(e, 0, "--venv: with it there are more than %d volumes",
+			       SPEC_MAX_VOLUMES);
 	fds[*fd_count] = open(venv, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fds[*fd_count] < 0)
 		return err_set(e, errno, "--venv %.200s", venv);

@@ -24,7 +24,7 @@ struct order {
 	struct service service;
 	bool has_service;
 	bool own_env[ARRAY_SIZE(oneshot_automatic)]; /* the caller has set it */
-	const char *code; /* -c */
+	const char *code;                            /* -c */
 	enum language language;
 };
 
@@ -34,8 +34,8 @@ const struct cli_option language_options[] = {
 	{"json", 0, NULL, "print the result as one JSON object instead of the output", FIELD(json)},
 	{"quiet", 'q', NULL, "no remarks of cloche's own on stderr", FIELD(quiet)},
 	{"raw", 0, NULL, "pass control characters to a terminal as they are", FIELD(raw)},
-	{"direct", 0, NULL, "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)",
-	 FIELD(direct)},
+	{"direct", 0, NULL,
+	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
 	{NULL},
 };
 

@@ -91,24 +91,10 @@ static int check_content(const json_t *content, const json_t *coded, struct err 
 	return coded && !decoded ? wrong(e, "content_base64: must be base64 (RFC 4648, padded)") : 0;
 }
 
-static int check_file(json_t *row, struct err *e)
+static int check_file_path(const json_t *path, struct err *e)
 {
-	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
-	json_t *content = json_object_get(row, "content");
-	json_t *coded = json_object_get(row, "content_base64");
-	json_t *link = json_object_get(row, "link"), *folder = json_object_get(row, "folder");
-	size_t what = !!content + !!coded + !!link + !!folder;
 	char full[SPEC_PATH_SIZE + 16];
-	uint64_t bits;
 
-	if (!json_is_object(row) || json_object_size(row) != what + !!path + !!mode || !path ||
-	    what != 1)
-		return wrong(e, "each needs path, one of content, content_base64, link and folder, "
-				"and may have mode");
-	if ((folder && !json_is_true(folder)) || (link && mode))
-		return wrong(e, "folder: can only be true; a link has no mode");
-	if (link && check_link(link, e) < 0)
-		return -1;
 	if (!json_is_string(path) || json_string_length(path) >= SPEC_PATH_SIZE ||
 	    strlen(json_string_value(path)) != json_string_length(path))
 		return wrong(e, "path: must be a path of at most 255 bytes");
@@ -118,18 +104,42 @@ static int check_file(json_t *row, struct err *e)
 		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
 	if (strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
-	if (check_content(content, coded, e) < 0)
+	return 0;
+}
+
+/* Octal text becomes its number, for whoever puts the file in. */
+static int set_mode(json_t *row, const json_t *mode, struct err *e)
+{
+	const char *text = json_is_string(mode) ? json_string_value(mode) : "";
+	size_t size = strlen(text);
+	uint64_t bits = 0777 + 1;
+
+	if (size >= 3 && size <= 4 && size == json_string_length(mode) &&
+	    strspn(text, "01234567") == size)
+		bits = strtoul(text, NULL, 8);
+	return bits <= 0777 ? json_object_set_new(row, "mode", json_integer((json_int_t)bits))
+			    : wrong(e, "mode: must be octal permission bits such as \"0644\"");
+}
+
+static int check_file(json_t *row, struct err *e)
+{
+	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
+	json_t *content = json_object_get(row, "content");
+	json_t *coded = json_object_get(row, "content_base64");
+	json_t *link = json_object_get(row, "link"), *folder = json_object_get(row, "folder");
+	size_t what = !!content + !!coded + !!link + !!folder;
+
+	if (!json_is_object(row) || json_object_size(row) != what + !!path + !!mode || !path ||
+	    what != 1)
+		return wrong(e, "each needs path, one of content, content_base64, link and folder, "
+				"and may have mode");
+	if ((folder && !json_is_true(folder)) || (link && mode))
+		return wrong(e, "folder: can only be true; a link has no mode");
+	if (link && check_link(link, e) < 0)
 		return -1;
-	if (!mode)
-		return 0;
-	if (json_is_string(mode) && strspn(json_string_value(mode), "01234567") ==
-					    json_string_length(mode) &&
-	    json_string_length(mode) >= 3 && json_string_length(mode) <= 4) {
-		bits = strtoul(json_string_value(mode), NULL, 8);
-		if (bits <= 0777)
-			return json_object_set_new(row, "mode", json_integer((json_int_t)bits));
-	}
-	return wrong(e, "mode: must be octal permission bits such as \"0644\"");
+	if (check_file_path(path, e) < 0 || check_content(content, coded, e) < 0)
+		return -1;
+	return mode ? set_mode(row, mode, e) : 0;
 }
 
 static int set_files(struct body *b, json_t *v, struct err *e)

@@ -37,6 +37,7 @@ LEFT_OUT = {
     "test_ends.test_full_disk": SAMPLED, "test_ends.test_full_inodes": SAMPLED,
     "test_ends.test_init_killed_from_outside": "init is no child of this command: tests/service/test_faults.py kills it",
     "test_ends.test_init_stopped_from_outside_does_not_stop_the_clock": "the same",
+    "test_ends.test_one_byte_over_the_limit_and_gone": "it stops the supervisor, which is the service then",
     "test_running.test_in_large_file": "more than a request may carry: test_too_much_for_a_request",
     "test_running.test_hostile_artifacts": "a folder of mode 0, and the reading of a terabyte of holes, end the service's export; FIFOs and "
                                            "sockets are not told: test_hostile_artifacts_by_the_service has the rest",
