@@ -333,7 +333,7 @@ static int set_key(struct body *b, enum body_kind kind, const char *key, json_t 
 			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0, was_set,
 					     e);
 	if (strcmp(key, "best_effort") == 0)
-		return problem_set(e, PROBLEM_FORBIDDEN, "a service gives up no limit");
+		return wrong(e, "a service gives up no limit");
 	return wrong(e, "unknown field");
 }
 

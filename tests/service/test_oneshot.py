@@ -31,7 +31,7 @@ import test_running  # noqa: E402
 pytestmark = pytest.mark.needs("native", "python", "service")
 
 ROOTS = "root's files are given to no sandbox by descriptor, nor another user's: test_volumes_of_ones_own has the caller's"
-SAMPLED = "a service does not look at the places' room during a run: limits_hit is best effort there (docs/differences.md)"
+SAMPLED = "a service does not look at the places' room during a run: limits_hit is best effort there (docs/service.md)"
 NO_HOME = {"HOME": "/var/empty-cloche", "XDG_CONFIG_HOME": "/var/empty-cloche"}
 LEFT_OUT = {
     "test_ends.test_full_disk": SAMPLED, "test_ends.test_full_inodes": SAMPLED,
