@@ -7,7 +7,7 @@ SUITES ?=
 ASAN_SUITES ?= unit fuzz integration abuse
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test install deb bench abuse asan fuzz lint clean
+.PHONY: all demo test install bench bench-service abuse asan fuzz lint clean deb
 
 all:
 	@scripts/bootstrap.sh build
@@ -44,6 +44,11 @@ bench:
 	@$(MAKE) --no-print-directory all
 	@ninja -C $(BUILD) tests/bench/bench-runner tests/bench/bench-library
 	@/usr/bin/python3 tests/bench/bench.py --build $(BUILD) --json $(BUILD)/bench.json
+
+bench-service:
+	@scripts/bootstrap.sh bench
+	@$(MAKE) --no-print-directory all
+	@/usr/bin/python3 tests/bench/bench_service.py --build $(BUILD) --json $(BUILD)/bench-service.json
 
 asan:
 	@scripts/bootstrap.sh test

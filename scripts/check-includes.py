@@ -26,12 +26,14 @@ ALLOWED = {
     "spawner": RUNTIMES,
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
-    "service": SERVICES,
+    "tar": {"base"},
+    "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
+    "service": SERVICES | {"http", "tar"},
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
     "lib": RUNTIMES,
-    "client": BELOW_RUNTIME,  # the command line's side of the service's API
+    "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
     "cli": SERVICES | {"client"},
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base

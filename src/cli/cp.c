@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/remote.h"
+#include "client/tar_make.h"
 #include "client/untar.h"
 
 enum { REMARKS = 10 };

@@ -19,6 +19,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/stream.h"

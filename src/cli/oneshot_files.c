@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/tree.h"

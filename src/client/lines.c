@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/json.h"
 
 static int append(struct lines *l, const char *data, size_t size, struct err *e)
@@ -23,7 +24,8 @@ static int append(struct lines *l, const char *data, size_t size, struct err *e)
 		l->data = more;
 		l->room = room;
 	}
-	memcpy(l->data + l->size, data, size);
+	if (size > 0)
+		memcpy(l->data + l->size, data, size);
 	l->size += size;
 	return 0;
 }
@@ -63,57 +65,6 @@ void lines_done(struct lines *l)
 {
 	free(l->data);
 	*l = (struct lines){0};
-}
-
-static int sextet(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* The padding of the last group: 0 to 2; what it leaves unused must be zero. */
-static int padding(const char *group)
-{
-	if (group[3] != '=')
-		return 0;
-	if (group[2] != '=')
-		return sextet(group[2]) >= 0 && !(sextet(group[2]) & 3) ? 1 : -1;
-	return sextet(group[1]) >= 0 && !(sextet(group[1]) & 15) ? 2 : -1;
-}
-
-int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_size)
-{
-	int pad = size ? (size % 4 ? -1 : padding(text + size - 4)) : 0;
-	_cleanup_free_ char *data = NULL;
-	size_t n = 0, used;
-
-	if (pad < 0)
-		return -EINVAL;
-	used = size - (size_t)pad;
-	data = malloc(size / 4 * 3 + 1);
-	if (!data)
-		return -ENOMEM;
-	for (size_t i = 0, bits = 0, have = 0; i < used; i++) {
-		int v = sextet(text[i]);
-
-		if (v < 0)
-			return -EINVAL;
-		bits = (bits << 6 | (size_t)v) & 0xffff;
-		have += 6;
-		if (have >= 8) {
-			have -= 8;
-			data[n++] = (char)(bits >> have);
-		}
-	}
-	data[n] = '\0';
-	*ret_data = TAKE_PTR(data);
-	*ret_size = n;
-	return 0;
 }
 
 int event_data(json_t *event, char **ret_data, size_t *ret_size, struct err *e)

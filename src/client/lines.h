@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lines.h - NDJSON: one JSON object per line, no line above LINE_MAX_BYTES; and base64, strictly. */
+/* lines.h - NDJSON: one JSON object per line, no line above LINE_MAX_BYTES. */
 #ifndef CLIENT_LINES_H
 #define CLIENT_LINES_H
 
@@ -22,9 +22,6 @@ struct lines {
 int lines_feed(struct lines *l, const char *data, size_t size, line_sink sink, void *context,
 	       struct err *e) must_check;
 void lines_done(struct lines *l);
-
-/* Standard alphabet, padded, no blanks, no stray bits. The caller frees *ret_data. 0 or -EINVAL, -ENOMEM. */
-int base64_decode(const char *text, size_t size, char **ret_data, size_t *ret_size) must_check;
 
 /* An event's bytes: "data" by its "encoding" (utf-8 without one). The caller frees *ret_data. */
 int event_data(json_t *event, char **ret_data, size_t *ret_size, struct err *e) must_check;

@@ -3,15 +3,15 @@
  * tar_make.c - a tar of a folder, made while it is sent: a walk with its own stack of open folders, and
  * one buffer that holds the headers of the entry in hand. No link is followed.
  */
+#include "client/tar_make.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/tar.h"
-
-enum { NAME_FITS = 100, FITS_BITS = 33 };
+#include "tar/tar.h"
 
 struct tar_maker {
 	DIR *stack[TAR_MAX_DEPTH];
@@ -19,7 +19,7 @@ struct tar_maker {
 	int depth;                  /* folders that are open */
 	char path[TAR_PATH_SIZE];   /* of the entry in hand */
 	char target[TAR_PATH_SIZE];
-	char head[2 * TAR_PATH_SIZE + 4 * TAR_BLOCK]; /* blocks that wait */
+	char head[TAR_HEADER_MAX]; /* blocks that wait */
 	size_t head_size, head_sent;
 	int file;
 	uint64_t left;  /* of the file */
@@ -28,74 +28,19 @@ struct tar_maker {
 	unsigned left_out;
 };
 
-static void put_octal(char *field, size_t size, uint64_t v)
+/* The headers of the entry in hand wait. */
+static void put_entry(struct tar_maker *m, enum tar_type type, const struct stat *st,
+		      const char *target)
 {
-	snprintf(field, size, "%0*llo", (int)size - 1, (unsigned long long)v);
-}
+	const struct tar_entry t = {.type = type,
+				    .path = m->path,
+				    .target = target,
+				    .size = type == TAR_FILE ? (uint64_t)st->st_size : 0,
+				    .mode = st->st_mode & 0777,
+				    .mtime = st->st_mtime};
 
-static void put_block(struct tar_maker *m, const char *name, char type, uint64_t size,
-		      unsigned mode, const char *target, uint64_t mtime)
-{
-	char *b = m->head + m->head_size;
-	unsigned sum = 0;
-
-	memset(b, 0, TAR_BLOCK);
-	memcpy(b, name, strnlen(name, NAME_FITS));
-	put_octal(b + 100, 8, mode & 0777);
-	put_octal(b + 108, 8, 0); /* owners mean nothing inside */
-	put_octal(b + 116, 8, 0);
-	put_octal(b + 124, 12, size >> FITS_BITS ? 0 : size);
-	put_octal(b + 136, 12, mtime & ((1ull << FITS_BITS) - 1));
-	memset(b + 148, ' ', 8);
-	b[156] = type;
-	memcpy(b + 157, target, strnlen(target, NAME_FITS));
-	memcpy(b + 257, "ustar\00000", 8);
-	for (int i = 0; i < TAR_BLOCK; i++)
-		sum += (unsigned char)b[i];
-	snprintf(b + 148, 8, "%06o", sum);
-	m->head_size += TAR_BLOCK;
-}
-
-/* "LENGTH key=value\n", where the length counts its own digits. */
-static size_t put_record(char *out, const char *key, const char *value)
-{
-	size_t body = strlen(key) + strlen(value) + 3, length = body + 1;
-
-	for (size_t digits = 1; digits < 6; digits++) {
-		char text[24];
-
-		length = body + digits;
-		if ((size_t)snprintf(text, sizeof text, "%zu", length) == digits)
-			break;
-	}
-	return (size_t)snprintf(out, length + 1, "%zu %s=%s\n", length, key, value);
-}
-
-/* The headers of the entry in hand, with a pax header where ustar has no room. */
-static void put_entry(struct tar_maker *m, char type, const struct stat *st, const char *target)
-{
-	uint64_t size = type == '0' ? (uint64_t)st->st_size : 0;
-	uint64_t mtime = st->st_mtime > 0 ? (uint64_t)st->st_mtime : 0;
-	char records[2 * TAR_PATH_SIZE + 128], number[24];
-	size_t n = 0;
-
-	m->head_size = m->head_sent = 0;
-	if (strlen(m->path) > NAME_FITS)
-		n += put_record(records + n, "path", m->path);
-	if (strlen(target) > NAME_FITS)
-		n += put_record(records + n, "linkpath", target);
-	snprintf(number, sizeof number, "%llu", (unsigned long long)size);
-	if (size >> FITS_BITS)
-		n += put_record(records + n, "size", number);
-	if (n > 0) {
-		size_t padding = -n % TAR_BLOCK;
-
-		put_block(m, "pax", 'x', n, 0644, "", 0);
-		memcpy(m->head + m->head_size, records, n);
-		memset(m->head + m->head_size + n, 0, padding);
-		m->head_size += n + padding;
-	}
-	put_block(m, m->path, type, size, st->st_mode, target, mtime);
+	m->head_size = tar_header(m->head, &t); /* never 0: path and target have that size */
+	m->head_sent = 0;
 }
 
 struct tar_maker *tar_maker_new(int folder, struct err *e)
@@ -150,8 +95,8 @@ static int begin_file(struct tar_maker *m, int dir, const char *name)
 		return 0;
 	}
 	m->left = (uint64_t)st.st_size;
-	m->padding = (size_t)(-m->left % TAR_BLOCK);
-	put_entry(m, '0', &st, "");
+	m->padding = tar_padding(m->left);
+	put_entry(m, TAR_FILE, &st, "");
 	return 0;
 }
 
@@ -172,7 +117,7 @@ static int begin_folder(struct tar_maker *m, int dir, const char *name)
 		return -errno;
 	TAKE_FD(fd);
 	m->ends[m->depth++] = strlen(m->path);
-	put_entry(m, '5', &st, "");
+	put_entry(m, TAR_FOLDER, &st, "");
 	return 0;
 }
 
@@ -183,7 +128,7 @@ static int begin_link(struct tar_maker *m, int dir, const char *name, const stru
 	if (n < 0)
 		return -errno;
 	m->target[n] = '\0';
-	put_entry(m, '2', st, m->target);
+	put_entry(m, TAR_LINK, st, m->target);
 	return 0;
 }
 

@@ -43,7 +43,7 @@ static int enter_path(int root, char *path, unsigned mode)
 	     name = strtok_r(NULL, "/", &save)) {
 		int next = -1;
 
-		if (++depth > TAR_MAX_DEPTH)
+		if (++depth > UNTAR_MAX_DEPTH)
 			errno = ELOOP;
 		else
 			next = enter(dir, name, *save ? 0755 : mode);
@@ -123,7 +123,7 @@ static int make_file(struct untar *u, const struct tar_entry *t, struct err *e)
 
 static int make_link(struct untar *u, const struct tar_entry *t, struct err *e)
 {
-	if (!t->target[0] || !is_plain(t->target))
+	if (!is_plain(t->target))
 		return leave_out(u, t->path, "its target has control characters");
 	if (open_parent(u, t, e) < 0)
 		return -1;
@@ -135,7 +135,7 @@ static int make_folder(struct untar *u, const struct tar_entry *t, struct err *e
 	char path[TAR_PATH_SIZE];
 	_cleanup_close_ int fd = -1;
 
-	memcpy(path, t->path, sizeof path);
+	memcpy(path, t->path, strlen(t->path) + 1);
 	fd = enter_path(u->root, path, t->mode);
 	return fd < 0 ? failed(t, e) : 0;
 }
@@ -144,14 +144,10 @@ static int take_entry(void *context, const struct tar_entry *t, struct err *e)
 {
 	struct untar *u = context;
 
-	if (++u->entries > UNTAR_MAX_ENTRIES)
-		return err_set(e, 0, "the archive has more than %d entries", UNTAR_MAX_ENTRIES);
 	if (t->size > u->max_bytes - u->bytes)
 		return err_set(e, 0, "%.200s: with it there are more than %llu bytes (--max-size)",
 			       t->path, (unsigned long long)u->max_bytes);
 	u->bytes += t->size;
-	if (!t->path[0])
-		return 0;
 	if (!is_plain(t->path))
 		return leave_out(u, t->path, "its name has control characters or is no UTF-8");
 	switch (t->type) {
@@ -161,10 +157,8 @@ static int take_entry(void *context, const struct tar_entry *t, struct err *e)
 		return make_folder(u, t, e);
 	case TAR_LINK:
 		return u->links ? make_link(u, t, e) : leave_out(u, t->path, "a link (--links)");
-	case TAR_OTHER:
-		break;
 	}
-	return leave_out(u, t->path, "neither file nor folder");
+	return 0;
 }
 
 static int take_data(void *context, const char *data, size_t size, struct err *e)
@@ -192,7 +186,7 @@ void untar_init(struct untar *u, int root, bool links, uint64_t max_bytes)
 	u->links = links;
 	u->max_bytes = max_bytes;
 	u->left_out = NULL;
-	u->entries = u->left_out_count = 0;
+	u->left_out_count = 0;
 	u->bytes = 0;
 	u->parent = u->file = -1;
 	u->name[0] = '\0';

@@ -5,14 +5,14 @@
  * Every step is relative to a descriptor and resolved by openat2(2) beneath the folder with links
  * refused, so neither the archive nor a link that is already there leads elsewhere. Regular files and
  * folders are made; links only when asked for, and never followed; set-id bits never. What a terminal
- * or a script could misread (control characters, bytes that are no UTF-8) is left out, like devices.
+ * or a script could misread (control characters, bytes that are no UTF-8) is left out.
  */
 #ifndef CLIENT_UNTAR_H
 #define CLIENT_UNTAR_H
 
-#include "client/tar.h"
+#include "tar/tar.h"
 
-enum { UNTAR_MAX_ENTRIES = 1000000 };
+enum { UNTAR_MAX_DEPTH = 64 };
 
 struct untar {
 	struct tar_reader reader;
@@ -20,7 +20,7 @@ struct untar {
 	bool links;                                          /* make symbolic links */
 	uint64_t max_bytes;                                  /* of all files together */
 	void (*left_out)(const char *path, const char *why); /* told of each; may be NULL */
-	unsigned entries, left_out_count;
+	unsigned left_out_count;
 	uint64_t bytes;
 	int parent, file; /* of the file that is being written; file -1: its content is left out */
 	char name[256];

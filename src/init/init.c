@@ -49,8 +49,7 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 /* The first frame decides: PLAN for the native runtime, anything else is handled by the guest. */
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
-	struct isolation s = {
-		.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
+	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
 	const char *stage = "plan";
 	int r;
 

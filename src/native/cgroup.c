@@ -21,6 +21,8 @@
 #define CGROUP2_MAGIC 0x63677270 /* linux/magic.h */
 #define PERIOD_US     100000     /* of the CPU quota; the kernel's default */
 
+enum { STEP_ASIDE_TRIES = 16 };
+
 /* The v1 trees, and whether a run may do without. */
 static const struct {
 	const char *path;
@@ -398,29 +400,38 @@ static int step_aside(const struct cgroup_host *h, struct err *e)
 	return 0;
 }
 
+/* Whoever steps aside may have forked meanwhile, and the child is still where it was: again. */
+static int step_aside_and_enable(const struct cgroup_host *h, struct err *e)
+{
+	for (int i = 0;; i++) {
+		if (step_aside(h, e) < 0)
+			return -1;
+		if (enable_controllers(h, e) == 0)
+			return 0;
+		if (e->errnum != EBUSY || i == STEP_ASIDE_TRIES)
+			return -1;
+		*e = (struct err){0};
+	}
+}
+
 static int prepare_v2_parent(const struct cgroup_host *h, bool rootless, struct err *e)
 {
+	const struct cgroup_host top = {.unified = MOUNT};
 	char text[256], file[600];
 
 	snprintf(file, sizeof file, "%s/cgroup.subtree_control", h->unified);
 	if (fd_read_file(AT_FDCWD, file, text, sizeof text) >= 0 && has_word(text, "memory") &&
 	    has_word(text, "pids") && has_word(text, "cpu"))
 		return 0;
-	if (rootless) {
-		if (step_aside(h, e) < 0)
-			return -1;
-	} else {
-		struct cgroup_host top = {.unified = MOUNT};
-
-		if (mkdir(h->unified, 0755) < 0 && errno != EEXIST)
-			return err_set(e, errno, "make cgroup %s", h->unified);
-		/* In a container the root of what we see has processes in it, which is not the real
-		 * root's privilege: they step aside. */
-		if (enable_controllers(&top, e) < 0 &&
-		    (e->errnum != EBUSY || step_aside(&top, e) < 0 ||
-		     enable_controllers(&top, e) < 0))
-			return -1;
-	}
+	if (rootless)
+		return step_aside_and_enable(h, e);
+	if (mkdir(h->unified, 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make cgroup %s", h->unified);
+	/* In a container the root of what we see has processes in it, which is not the real root's
+	 * privilege: they step aside. */
+	if (enable_controllers(&top, e) < 0 &&
+	    (e->errnum != EBUSY || step_aside_and_enable(&top, e) < 0))
+		return -1;
 	return enable_controllers(h, e);
 }
 

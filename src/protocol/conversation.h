@@ -41,15 +41,18 @@ struct start_record {
 	uint32_t uid, gid;
 	uint32_t argc, envc;
 	uint32_t flags;
-	uint32_t limit_ms; /* the command and its session are killed then: ENDED says timed_out; 0: never */
+	uint32_t
+		limit_ms; /* the command and its session are killed then: ENDED says timed_out; 0: never */
 	uint16_t rows, columns; /* START_PTY */
 	uint32_t zero;
 	uint64_t keep_bytes; /* per stream, 8 MiB at most */
 	uint64_t zero2;
 };
 enum start_flag {
-	START_PTY = 1 << 0,    /* one terminal for all three streams; output is stream 1 */
-	START_STDIN = 1 << 1,  /* stdin stays open for DATA here (CREDIT answers) and INPUT; else at its end */
+	START_PTY = 1 << 0, /* one terminal for all three streams; output is stream 1 */
+	START_STDIN =
+		1
+		<< 1, /* stdin stays open for DATA here (CREDIT answers) and INPUT; else at its end */
 	START_ATTACH = 1 << 2, /* this conversation gets the output and the end */
 	KEEP_HEAD = 1 << 3,    /* exactly one of the three */
 	KEEP_TAIL = 1 << 4,
@@ -61,7 +64,7 @@ enum start_flag {
  * runs, DONE. An offset that has not been written yet is taken for the end of what has. */
 struct attach_record {
 	uint32_t number;
-	uint32_t follow; /* 0 or 1 */
+	uint32_t follow;  /* 0 or 1 */
 	uint64_t from[2]; /* stdout, stderr: absolute offsets */
 };
 
@@ -90,7 +93,7 @@ struct offset_record {
 struct ended_record {
 	uint32_t signaled, status, core; /* as exited_record */
 	uint32_t survivors;              /* 1: processes of its session are still alive */
-	uint32_t timed_out;              /* 1: limit_ms ran out; how it then died is not its own doing */
+	uint32_t timed_out; /* 1: limit_ms ran out; how it then died is not its own doing */
 	uint32_t zero;
 	uint64_t wall_us;
 	uint64_t cpu_us;   /* of the command and the children it waited for */
@@ -102,10 +105,10 @@ struct ended_record {
 struct command_record {
 	char tag[TAG_SIZE];
 	uint32_t number, pid;
-	uint32_t flags;         /* START_* and KEEP_* as started */
-	uint32_t running;       /* 0 or 1 */
-	uint64_t started_ms;    /* milliseconds the sandbox had lived */
-	uint64_t bytes[2];      /* written so far */
+	uint32_t flags;            /* START_* and KEEP_* as started */
+	uint32_t running;          /* 0 or 1 */
+	uint64_t started_ms;       /* milliseconds the sandbox had lived */
+	uint64_t bytes[2];         /* written so far */
 	struct ended_record ended; /* when not running; else zero */
 };
 
@@ -115,7 +118,7 @@ struct command_record {
 struct process_record {
 	uint32_t pid, parent;
 	uint32_t uid;
-	uint32_t state; /* the letter of proc(5) */
+	uint32_t state;  /* the letter of proc(5) */
 	uint32_t number; /* the command whose session it is in, 0: none */
 	uint32_t threads;
 	uint64_t cpu_ms;

@@ -88,11 +88,19 @@ static int set_timeout(struct spec *s, const char *v, struct err *e)
 
 static int set_cpu_time(struct spec *s, const char *v, struct err *e)
 {
+	if (strcmp(v, "off") == 0) {
+		s->cpu_time_us = SPEC_UNLIMITED;
+		return 0;
+	}
 	return set_duration(&s->cpu_time_us, v, e);
 }
 
 static int set_idle_timeout(struct spec *s, const char *v, struct err *e)
 {
+	if (strcmp(v, "off") == 0) {
+		s->idle_timeout_us = SPEC_UNLIMITED;
+		return 0;
+	}
 	return set_duration(&s->idle_timeout_us, v, e);
 }
 

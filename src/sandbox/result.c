@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
+
 void result_done(struct result *r)
 {
 	free(r->out.data);
@@ -95,30 +97,6 @@ ssize_t utf8_prefix(const char *data, size_t size, bool truncated)
 	return (ssize_t)i;
 }
 
-char *base64_encode(const void *data, size_t size, size_t *ret_size)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *p = data;
-	char *text = malloc((size + 2) / 3 * 4 + 1), *t = text;
-
-	if (!text)
-		return NULL;
-	for (size_t i = 0; i < size; i += 3) {
-		size_t left = size - i;
-		unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-			     (left > 2 ? p[i + 2] : 0u);
-
-		*t++ = digits[v >> 18];
-		*t++ = digits[v >> 12 & 63];
-		*t++ = left > 1 ? digits[v >> 6 & 63] : '=';
-		*t++ = left > 2 ? digits[v & 63] : '=';
-	}
-	*t = '\0';
-	*ret_size = (size_t)(t - text);
-	return text;
-}
-
 static json_t *stream_text(const struct captured *c, ssize_t prefix, bool raw)
 {
 	_cleanup_free_ char *text = NULL;
@@ -191,7 +169,7 @@ static json_t *limits_hit_json(unsigned hit)
 	return list;
 }
 
-static json_t *enforced_json(const struct enforced *f)
+json_t *enforced_to_json(const struct enforced *f)
 {
 	return json_pack("{ss sb sb sI ss ss ss ss ss ss ss ss ss sb ss si}", "runtime", f->runtime,
 			 "rootless", f->rootless, "user_namespace", f->user_namespace, "uid",
@@ -248,7 +226,8 @@ json_t *result_to_json(const struct result *r)
 	ssize_t out_text = utf8_prefix(r->out.data, r->out.size, out_cut);
 	ssize_t err_text = utf8_prefix(r->err.data, r->err.size, err_cut);
 	bool raw = out_text < 0 || err_text < 0;
-	uint64_t out_kept = kept_of(&r->out, raw, out_text), err_kept = kept_of(&r->err, raw, err_text);
+	uint64_t out_kept = kept_of(&r->out, raw, out_text),
+		 err_kept = kept_of(&r->err, raw, err_text);
 	enum code code = result_code(r);
 	char for_model[160];
 	const char *message = r->message[0] ? r->message : codes[code].people;
@@ -271,5 +250,5 @@ json_t *result_to_json(const struct result *r)
 		"allowed", (json_int_t)0, "denied", "usage", "wall_ms", r->wall_ms, "cpu_ms",
 		number_or_null(r->cpu_us, 1000), "memory_peak_bytes",
 		number_or_null(r->memory_peak_bytes, 1), "pids_peak",
-		number_or_null(r->pids_peak, 1), "enforced", enforced_json(&r->enforced));
+		number_or_null(r->pids_peak, 1), "enforced", enforced_to_json(&r->enforced));
 }

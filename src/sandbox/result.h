@@ -77,12 +77,12 @@ bool result_ok(const struct result *r);
 /* The result object. A new reference, or NULL when memory is short. */
 json_t *result_to_json(const struct result *r) must_check;
 
+/* What holds the limits: the object `enforced`, of a result and of a sandbox. */
+json_t *enforced_to_json(const struct enforced *f) must_check;
+
 /* The number of bytes of data[0..size) up to the last whole UTF-8 character, or -1 if the rest is not
  * valid UTF-8. truncated: the end of data was cut by a cap, so an incomplete last character is the
  * cap's doing and is left out. */
 ssize_t utf8_prefix(const char *data, size_t size, bool truncated);
-
-/* RFC 4648 with padding, NUL-terminated; the caller frees. NULL when memory is short. */
-char *base64_encode(const void *data, size_t size, size_t *ret_size) must_check;
 
 #endif

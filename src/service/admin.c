@@ -23,12 +23,12 @@ static int add_row(const struct audit_row *row, void *data)
 
 	r->last = row->seq;
 	return json_array_append_new(
-		r->list,
-		json_pack("{sI so ss so ss ss so ss ss}", "seq", (json_int_t)row->seq, "time",
-			  time_json(row->time_ms), "actor", row->actor, "session",
-			  row->session ? json_string(row->session) : json_null(), "action", row->action,
-			  "object", row->object, "details", details ? details : json_object(), "previous",
-			  row->previous, "hash", row->hash));
+		r->list, json_pack("{sI so ss so ss ss so ss ss}", "seq", (json_int_t)row->seq,
+				   "time", time_json(row->time_ms), "actor", row->actor, "session",
+				   row->session ? json_string(row->session) : json_null(), "action",
+				   row->action, "object", row->object, "details",
+				   details ? details : json_object(), "previous", row->previous,
+				   "hash", row->hash));
 }
 
 void audit_list(struct call *c)
@@ -45,10 +45,11 @@ void audit_list(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
-	call_reply(c, 200, json_pack("{so so}", "rows", r.list, "next",
-				     json_array_size(r.list) == limit && limit
-					     ? json_integer((json_int_t)r.last)
-					     : json_null()));
+	call_reply(c, 200,
+		   json_pack("{so so}", "rows", r.list, "next",
+			     json_array_size(r.list) == limit && limit
+				     ? json_integer((json_int_t)r.last)
+				     : json_null()));
 }
 
 void audit_verify(struct call *c)
@@ -65,9 +66,9 @@ void audit_verify(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
-	call_reply(c, 200, json_pack("{sb sI so ss}", "ok", r == 0, "rows", (json_int_t)rows,
-				     "first_bad", r ? json_integer((json_int_t)bad) : json_null(), "head",
-				     head));
+	call_reply(c, 200,
+		   json_pack("{sb sI so ss}", "ok", r == 0, "rows", (json_int_t)rows, "first_bad",
+			     r ? json_integer((json_int_t)bad) : json_null(), "head", head));
 }
 
 /* ---- keys ---- */
@@ -180,16 +181,16 @@ void runtimes_list(struct call *c)
 {
 	bool up = link_is_up(c->service->link);
 
-	call_reply(c, 200, json_pack("[{ss sb ss}]", "name", "native", "available", up,
-				     "detail",
-				     up ? "namespaces, cgroups, Landlock and seccomp of this kernel"
-					: "the spawner does not answer"));
+	call_reply(c, 200,
+		   json_pack("[{ss sb ss}]", "name", "native", "available", up, "detail",
+			     up ? "namespaces, cgroups, Landlock and seccomp of this kernel"
+				: "the spawner does not answer"));
 }
 
 void healthz(struct call *c)
 {
 	const struct service *v = c->service;
-	const char *why = v->store_error[0] ? "the state cannot be written"
+	const char *why = v->store_error[0]      ? "the state cannot be written"
 			  : !link_is_up(v->link) ? "the spawner does not answer"
 						 : NULL;
 
@@ -257,8 +258,8 @@ static void by_reason(struct text *t, const char *name, const char *help,
 static void seconds(struct text *t, const char *name, const char *help, uint64_t sum_us,
 		    uint64_t count)
 {
-	line(t, "# TYPE %s summary\n# UNIT %s seconds\n# HELP %s %s\n%s_sum %.6f\n%s_count %llu\n", name,
-	     name, name, help, name, (double)sum_us / 1e6, name, (unsigned long long)count);
+	line(t, "# TYPE %s summary\n# UNIT %s seconds\n# HELP %s %s\n%s_sum %.6f\n%s_count %llu\n",
+	     name, name, name, help, name, (double)sum_us / 1e6, name, (unsigned long long)count);
 }
 
 void metrics(struct call *c)
@@ -278,7 +279,8 @@ void metrics(struct call *c)
 	for (size_t i = 0; i < ARRAY_SIZE(v->boxes); i++)
 		for (const struct box *b = v->boxes[i]; b; b = b->next)
 			by_state[b->stored.state]++;
-	line(t, "# TYPE cloche_http_requests counter\n# HELP cloche_http_requests Answers by status.\n");
+	line(t,
+	     "# TYPE cloche_http_requests counter\n# HELP cloche_http_requests Answers by status.\n");
 	for (int i = 1; i < 6; i++)
 		line(t, "cloche_http_requests_total{status=\"%dxx\"} %llu\n", i,
 		     (unsigned long long)m->requests[i]);
@@ -287,7 +289,8 @@ void metrics(struct call *c)
 	gauge(t, "cloche_sandboxes_running", "Sandboxes that run.", by_state[STATE_RUNNING]);
 	gauge(t, "cloche_sandboxes_paused", "Sandboxes that are paused.", by_state[STATE_PAUSED]);
 	counter(t, "cloche_sandboxes_created", "Sandboxes made.", m->sandboxes_created);
-	by_reason(t, "cloche_sandboxes_ended", "Sandboxes that ended, by reason.", m->sandboxes_ended);
+	by_reason(t, "cloche_sandboxes_ended", "Sandboxes that ended, by reason.",
+		  m->sandboxes_ended);
 	by_reason(t, "cloche_runs", "Runs that ended, by reason.", m->runs);
 	seconds(t, "cloche_sandbox_create_seconds", "From request to running.", m->create_us_sum,
 		m->create_count);
@@ -298,6 +301,6 @@ void metrics(struct call *c)
 	gauge(t, "cloche_store_ok", "1 when the state can be written.", !v->store_error[0]);
 	line(t, "# EOF\n");
 	call_free(c);
-	exchange_reply(x, 200, "application/openmetrics-text; version=1.0.0; charset=utf-8", NULL, t->data,
-		       t->size);
+	exchange_reply(x, 200, "application/openmetrics-text; version=1.0.0; charset=utf-8", NULL,
+		       t->data, t->size);
 }

@@ -6,7 +6,7 @@
 
 #include "service/ask.h"
 #include "service/handlers.h"
-#include "service/tar.h"
+#include "tar/tar.h"
 
 struct archive {
 	struct tar_reader reader;
@@ -79,7 +79,8 @@ static bool on_entry(struct call *c, const struct frame *f, const unsigned char 
 	struct archive *a = archive_of(c);
 	char header[TAR_HEADER_MAX];
 	struct entry_record r;
-	const char *name, *target;
+	struct tar_entry t;
+	size_t size;
 
 	if (f->type == FRAME_DATA) {
 		size_t n = f->size < a->left ? f->size : (size_t)a->left;
@@ -90,13 +91,21 @@ static bool on_entry(struct call *c, const struct frame *f, const unsigned char 
 	if (f->type == FRAME_EOF)
 		return true;
 	if (f->type != FRAME_ENTRY ||
-	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &name, &target) < 0 || !fill_up(c))
+	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &t.path, &t.target) < 0 ||
+	    !fill_up(c))
+		return false;
+	t.type = S_ISDIR(r.mode) ? TAR_FOLDER : S_ISLNK(r.mode) ? TAR_LINK : TAR_FILE;
+	t.size = t.type == TAR_FILE ? r.size_bytes : 0;
+	t.mode = r.mode & 0777;
+	t.mtime = r.mtime;
+	size = tar_header(header, &t);
+	if (size == 0)
 		return false;
 	if (!exchange_began(c->x))
 		exchange_begin(c->x, 200, "application/x-tar", NULL, UINT64_MAX);
-	a->left = S_ISREG(r.mode) ? r.size_bytes : 0;
+	a->left = t.size;
 	a->padding = tar_padding(a->left);
-	return write_out(c, header, tar_header(header, &r, name, target));
+	return write_out(c, header, size);
 }
 
 static void on_walked(struct call *c)
@@ -135,34 +144,38 @@ void archive_get(struct call *c)
 
 /* ---- in ---- */
 
-static int send_member(void *context, const struct entry_record *r, const char *name,
-		       const char *target, struct err *e)
+static int send_member(void *context, const struct tar_entry *t, struct err *e)
 {
+	static const uint32_t types[] = {
+		[TAR_FILE] = S_IFREG, [TAR_FOLDER] = S_IFDIR, [TAR_LINK] = S_IFLNK};
+	const struct entry_record r = {
+		.mode = types[t->type] | t->mode, .size_bytes = t->size, .mtime = t->mtime};
 	struct call *c = context;
-	char names[2 * 4096 + 2];
-	size_t n = strlen(name) + 1, m = strlen(target) + 1;
+	char names[2 * TAR_PATH_SIZE];
+	size_t n = strlen(t->path) + 1, m = strlen(t->target) + 1;
 
 	(void)e;
-	memcpy(names, name, n);
-	memcpy(names + n, target, m);
-	talk_send(c->talk, FRAME_MEMBER, r, sizeof *r, names, n + m);
+	memcpy(names, t->path, n);
+	memcpy(names + n, t->target, m);
+	talk_send(c->talk, FRAME_MEMBER, &r, sizeof r, names, n + m);
 	return 0;
 }
 
-static void send_content(void *context, const void *data, size_t size)
+static int send_content(void *context, const char *data, size_t size, struct err *e)
 {
 	struct call *c = context;
+
+	(void)e;
 
 	for (size_t done = 0; done < size;) {
 		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
 
-		if (!talk_send(c->talk, FRAME_DATA, (const char *)data + done, n, NULL, 0))
+		if (!talk_send(c->talk, FRAME_DATA, data + done, n, NULL, 0))
 			exchange_pause(c->x);
 		done += n;
 	}
+	return 0;
 }
-
-static const struct tar_ops members = {send_member, send_content};
 
 /* Init is hung up on: what it has begun to write is not completed. */
 static void refuse(struct call *c, struct err *e)
@@ -176,7 +189,7 @@ static void on_body(struct exchange *x, const void *data, size_t size)
 	struct call *c = exchange_data(x);
 	struct err e = {0};
 
-	if (tar_read(&archive_of(c)->reader, data, size, &members, c, &e) < 0)
+	if (tar_feed(&archive_of(c)->reader, data, size, &e) < 0)
 		refuse(c, &e);
 }
 
@@ -185,7 +198,7 @@ static void on_body_end(struct exchange *x)
 	struct call *c = exchange_data(x);
 	struct err e = {0};
 
-	if (tar_finish(&archive_of(c)->reader, &e) < 0)
+	if (tar_eof(&archive_of(c)->reader, &e) < 0)
 		refuse(c, &e);
 	else
 		talk_send(c->talk, FRAME_FINISH, NULL, 0, NULL, 0);
@@ -201,21 +214,18 @@ static void on_talk_room(struct call *c)
 	exchange_resume(c->x);
 }
 
-static void drop_reader(struct call *c)
-{
-	tar_done(&archive_of(c)->reader);
-}
-
-static const struct asking unpacking = {
-	.on_done = on_unpacked, .on_room = on_talk_room, .link = PROBLEM_INVALID_REQUEST};
+static const struct asking unpacking = {.on_done = on_unpacked,
+					.on_room = on_talk_room,
+					.link = PROBLEM_INVALID_REQUEST};
 
 void archive_put(struct call *c)
 {
+	const struct tar_sink members = {send_member, send_content, NULL, c};
 	const char *path;
 
 	if (!begin(c, &path))
 		return;
-	c->release = drop_reader;
+	tar_reader_init(&archive_of(c)->reader, &members);
 	c->ops.on_body = on_body;
 	c->ops.on_body_end = on_body_end;
 	ask(c, &unpacking, FRAME_UNPACK, path, strlen(path) + 1, NULL, 0);

@@ -20,8 +20,8 @@ enum { MOST_LOOKED_AT = 200000 };
 static const char *const places[] = {"/output", "/workspace"};
 
 struct collection {
-	int dir;   /* the run's folder, -1 until something is kept */
-	int file;  /* the one being received, -1: its bytes are thrown away */
+	int dir;  /* the run's folder, -1 until something is kept */
+	int file; /* the one being received, -1: its bytes are thrown away */
 	size_t place;
 	uint64_t left, file_left;
 	size_t looked_at, names; /* names: bytes of all that were told */
@@ -252,9 +252,8 @@ void artifacts_begin(struct run *r)
 	struct collection *c = calloc(1, sizeof *c);
 
 	if (c) {
-		*c = (struct collection){.dir = open_run(r),
-					 .file = -1,
-					 .left = r->service->config.artifact_bytes};
+		*c = (struct collection){
+			.dir = open_run(r), .file = -1, .left = r->service->config.artifact_bytes};
 		r->collection = c;
 	}
 	if (!c || c->dir < 0) {
@@ -274,7 +273,8 @@ int artifact_open(struct service *v, const char *run_id, const char *path, uint6
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return problem_set(e, PROBLEM_NOT_FOUND, "run %s has no artifact %.200s", run_id, path);
+		return problem_set(e, PROBLEM_NOT_FOUND, "run %s has no artifact %.200s", run_id,
+				   path);
 	*ret_size = (uint64_t)st.st_size;
 	return TAKE_FD(fd);
 }

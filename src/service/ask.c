@@ -10,28 +10,36 @@ static const struct {
 	int errnum;
 	enum problem problem;
 } meanings[] = {
-	{ENOENT, PROBLEM_NOT_FOUND},    {ESRCH, PROBLEM_CONFLICT},
-	{EEXIST, PROBLEM_CONFLICT},     {ENOTEMPTY, PROBLEM_CONFLICT},
-	{EBUSY, PROBLEM_CONFLICT},      {EACCES, PROBLEM_FORBIDDEN},
-	{EPERM, PROBLEM_FORBIDDEN},     {EROFS, PROBLEM_FORBIDDEN},
-	{ENOTDIR, PROBLEM_CONFLICT},    {EISDIR, PROBLEM_CONFLICT},
-	{ELOOP, PROBLEM_FORBIDDEN},      {EXDEV, PROBLEM_FORBIDDEN},
+	{ENOENT, PROBLEM_NOT_FOUND},         {ESRCH, PROBLEM_CONFLICT},
+	{EEXIST, PROBLEM_CONFLICT},          {ENOTEMPTY, PROBLEM_CONFLICT},
+	{EBUSY, PROBLEM_CONFLICT},           {EACCES, PROBLEM_FORBIDDEN},
+	{EPERM, PROBLEM_FORBIDDEN},          {EROFS, PROBLEM_FORBIDDEN},
+	{ENOTDIR, PROBLEM_CONFLICT},         {EISDIR, PROBLEM_CONFLICT},
+	{ELOOP, PROBLEM_FORBIDDEN},          {EXDEV, PROBLEM_FORBIDDEN},
 	{ECONNREFUSED, PROBLEM_BAD_GATEWAY}, {ETIMEDOUT, PROBLEM_BAD_GATEWAY},
 	{EHOSTUNREACH, PROBLEM_BAD_GATEWAY}, {ENETUNREACH, PROBLEM_BAD_GATEWAY},
-	{EPIPE, PROBLEM_CONFLICT},
-	{EAGAIN, PROBLEM_UNAVAILABLE},  {ENOMEM, PROBLEM_UNAVAILABLE},
+	{EPIPE, PROBLEM_CONFLICT},           {EAGAIN, PROBLEM_UNAVAILABLE},
+	{ENOMEM, PROBLEM_UNAVAILABLE},
 };
+
+/* An answer that has begun cannot become a problem: it is cut, so that the client sees that it is not whole. */
+static bool cut_answer(struct call *c)
+{
+	struct exchange *x = c->x;
+
+	if (!exchange_began(x))
+		return false;
+	call_free(c);
+	exchange_end(x, false);
+	return true;
+}
 
 void ask_failed(struct call *c, const struct failed_record *failed)
 {
-	struct exchange *x = c->x;
 	struct err e = {0};
 
-	if (exchange_began(x)) {
-		call_free(c);
-		exchange_end(x, false);
+	if (cut_answer(c))
 		return;
-	}
 	err_set(&e, (int)failed->errnum, "%s", failed->what);
 	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
 		if (meanings[i].errnum == (int)failed->errnum)
@@ -49,14 +57,10 @@ void ask_failed(struct call *c, const struct failed_record *failed)
 
 static void broken(struct call *c)
 {
-	struct exchange *x = c->x;
 	struct err e = {0};
 
-	if (exchange_began(x)) {
-		call_free(c);
-		exchange_end(x, false);
+	if (cut_answer(c))
 		return;
-	}
 	/* When its init is dead, the spawner will say so in a moment. */
 	if (c->box->killing || c->box->stored.state == STATE_ENDED)
 		problem_set(&e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", c->box->stored.id);
@@ -111,51 +115,4 @@ bool ask(struct call *c, const struct asking *how, enum frame_type type, const v
 	talk_limit(c->talk, SILENCE_LIMIT_S);
 	talk_send(c->talk, type, record, record_size, tail, tail_size);
 	return true;
-}
-
-bool is_kernel_path(const char *path)
-{
-	static const char *const folders[] = {"proc", "sys", "dev"};
-	size_t n;
-
-	for (;;) {
-		path += strspn(path, "/");
-		n = strcspn(path, "/");
-		if (n != 1 || *path != '.')
-			break;
-		path += n;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(folders); i++)
-		if (strlen(folders[i]) == n && strncmp(folders[i], path, n) == 0)
-			return strncmp(path, "dev/shm", 7) != 0;
-	return false;
-}
-
-/* What leads upwards is nobody's honest path, and the same file has a name without it. */
-static bool climbs(const char *path)
-{
-	for (const char *p = path; *p; p += strcspn(p, "/")) {
-		p += strspn(p, "/");
-		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || !p[2]))
-			return true;
-	}
-	return false;
-}
-
-int check_path(const char *name, const char *path, size_t size, struct err *e)
-{
-	if (!path)
-		return err_set(e, 0, "%s: is missing", name);
-	if (path[0] != '/')
-		return err_set(e, 0, "%s: must be an absolute path", name);
-	if (strlen(path) != size || size >= 4096)
-		return err_set(e, 0, "%s: must have at most 4095 bytes, and no NUL", name);
-	if (utf8_prefix(path, size, false) != (ssize_t)size)
-		return err_set(e, 0, "%s: is not UTF-8", name);
-	if (climbs(path))
-		return err_set(e, 0, "%s: must have no .. component", name);
-	if (is_kernel_path(path))
-		return problem_set(e, PROBLEM_FORBIDDEN, "%s: %.200s is the kernel's, not a file of the sandbox",
-				   name, path);
-	return 0;
 }

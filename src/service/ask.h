@@ -7,6 +7,7 @@
 #define SERVICE_ASK_H
 
 #include "service/call.h"
+#include "service/path.h"
 
 struct asking {
 	/* A frame that is neither DONE nor FAILED; false: it should not have come. */
@@ -25,11 +26,5 @@ bool ask(struct call *c, const struct asking *how, enum frame_type type, const v
 /* End the call with what this failure means: 404 for ENOENT, 409 for EEXIST, ... An answer that has
  * begun is cut. */
 void ask_failed(struct call *c, const struct failed_record *failed);
-
-/* Whether it lies in /proc, /sys or /dev by its name. What a link leads to, init's worker tells. */
-bool is_kernel_path(const char *path);
-
-/* An absolute path from the query parameter or body, checked: at most 4,095 bytes. */
-int check_path(const char *name, const char *path, size_t size, struct err *e) must_check;
 
 #endif

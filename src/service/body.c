@@ -4,31 +4,42 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/units.h"
-#include "service/ask.h"
+#include "service/path.h"
 #include "service/problem.h"
 #include "service/reply.h"
 
-#define LIFE_DEFAULT_US  (3600ull * 1000000)
-#define EXEC_DEFAULT_US  (30ull * 1000000)
-#define LABEL_MAX 256
-#define IN_A_SANDBOX (BODY_EXEC | BODY_PROCESS)
+#define LIFE_DEFAULT_US (3600ull * 1000000)
+#define EXEC_DEFAULT_US (30ull * 1000000)
+#define LABEL_MAX       256
+#define IN_A_SANDBOX    (BODY_EXEC | BODY_PROCESS)
 
 /* Options of the command line, and in which bodies they may stand. */
 static const struct {
 	const char *key;
 	unsigned kinds;
 } option_keys[] = {
-	{"memory", BODY_RUN | BODY_SANDBOX},   {"memory_swap", BODY_RUN | BODY_SANDBOX},
-	{"cpus", BODY_RUN | BODY_SANDBOX},     {"pids_limit", BODY_RUN | BODY_SANDBOX},
-	{"tmpfs", BODY_RUN | BODY_SANDBOX},    {"hostname", BODY_RUN | BODY_SANDBOX},
-	{"profile", BODY_RUN | BODY_SANDBOX},  {"user", BODY_RUN | BODY_SANDBOX},
-	{"image", BODY_RUN | BODY_SANDBOX},    {"runtime", BODY_RUN | BODY_SANDBOX},
-	{"network", BODY_RUN | BODY_SANDBOX},  {"volume", BODY_RUN | BODY_SANDBOX},
-	{"env", ~0u},                          {"workdir", ~0u},
-	{"timeout", BODY_RUN | IN_A_SANDBOX},  {"max_output", BODY_RUN | IN_A_SANDBOX},
-	{"cpu_time", BODY_RUN},                {"idle_timeout", BODY_RUN},
-	{"on_output_limit", BODY_RUN},         {"artifact", BODY_RUN},
+	{"memory", BODY_RUN | BODY_SANDBOX},
+	{"memory_swap", BODY_RUN | BODY_SANDBOX},
+	{"cpus", BODY_RUN | BODY_SANDBOX},
+	{"pids_limit", BODY_RUN | BODY_SANDBOX},
+	{"tmpfs", BODY_RUN | BODY_SANDBOX},
+	{"hostname", BODY_RUN | BODY_SANDBOX},
+	{"profile", BODY_RUN | BODY_SANDBOX},
+	{"user", BODY_RUN | BODY_SANDBOX},
+	{"image", BODY_RUN | BODY_SANDBOX},
+	{"runtime", BODY_RUN | BODY_SANDBOX},
+	{"network", BODY_RUN | BODY_SANDBOX},
+	{"volume", BODY_RUN | BODY_SANDBOX},
+	{"env", ~0u},
+	{"workdir", ~0u},
+	{"timeout", BODY_RUN | IN_A_SANDBOX},
+	{"max_output", BODY_RUN | IN_A_SANDBOX},
+	{"cpu_time", BODY_RUN},
+	{"idle_timeout", BODY_RUN},
+	{"on_output_limit", BODY_RUN},
+	{"artifact", BODY_RUN},
 };
 
 static int wrong(struct err *e, const char *text)
@@ -64,19 +75,10 @@ static int set_stdin_base64(struct body *b, json_t *v, struct err *e)
 	_cleanup_free_ char *data = NULL;
 	size_t size;
 
-	if (json_is_string(v))
-		data = base64_decode(json_string_value(v), json_string_length(v), &size);
-	return data ? take_text(b, data, size, e) : wrong(e, "must be base64 (RFC 4648, padded)");
-}
-
-/* A link goes in as it is, wherever it leads: that is a matter of the inside. */
-static int check_link(const json_t *link, struct err *e)
-{
-	const char *text = json_string_value(link);
-
-	if (!text || !*text || strlen(text) != json_string_length(link) || strlen(text) >= 4096)
-		return wrong(e, "link: must be the target of a symbolic link");
-	return 0;
+	if (!json_is_string(v) ||
+	    base64_decode(json_string_value(v), json_string_length(v), &data, &size) < 0)
+		return wrong(e, "must be base64 (RFC 4648, padded)");
+	return take_text(b, data, size, e);
 }
 
 static int check_content(const json_t *content, const json_t *coded, struct err *e)
@@ -86,9 +88,11 @@ static int check_content(const json_t *content, const json_t *coded, struct err 
 
 	if (content && !json_is_string(content))
 		return wrong(e, "content: must be a string");
-	if (coded && json_is_string(coded))
-		decoded = base64_decode(json_string_value(coded), json_string_length(coded), &size);
-	return coded && !decoded ? wrong(e, "content_base64: must be base64 (RFC 4648, padded)") : 0;
+	if (coded && (!json_is_string(coded) ||
+		      base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				    &size) < 0))
+		return wrong(e, "content_base64: must be base64 (RFC 4648, padded)");
+	return 0;
 }
 
 static int check_file_path(const json_t *path, struct err *e)
@@ -102,23 +106,34 @@ static int check_file_path(const json_t *path, struct err *e)
 		 json_string_value(path));
 	if (is_kernel_path(full))
 		return wrong(e, "path: /proc, /sys and /dev are the kernel's");
-	if (strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
+	if (!full[1] || strlen(full) >= SPEC_PATH_SIZE || box_path_check("path", full, e) < 0)
 		return wrong(e, "path: must be absolute or below /workspace, without . and ..");
 	return 0;
 }
 
-/* Octal text becomes its number, for whoever puts the file in. */
-static int set_mode(json_t *row, const json_t *mode, struct err *e)
+/* It is kept as a number from here on. */
+static int take_mode(json_t *row, const json_t *mode, struct err *e)
 {
 	const char *text = json_is_string(mode) ? json_string_value(mode) : "";
 	size_t size = strlen(text);
-	uint64_t bits = 0777 + 1;
 
-	if (size >= 3 && size <= 4 && size == json_string_length(mode) &&
-	    strspn(text, "01234567") == size)
-		bits = strtoul(text, NULL, 8);
-	return bits <= 0777 ? json_object_set_new(row, "mode", json_integer((json_int_t)bits))
-			    : wrong(e, "mode: must be octal permission bits such as \"0644\"");
+	if (size < 3 || size > 4 || strspn(text, "01234567") != json_string_length(mode) ||
+	    strtoul(text, NULL, 8) > 0777)
+		return wrong(e, "mode: must be octal permission bits such as \"0644\"");
+	return json_object_set_new(row, "mode", json_integer((json_int_t)strtoul(text, NULL, 8))) <
+			       0
+		       ? err_set(e, ENOMEM, "mode")
+		       : 0;
+}
+
+/* A link goes in as it is, wherever it leads: that is a matter of the inside. */
+static int check_link(const json_t *link, struct err *e)
+{
+	const char *text = json_string_value(link);
+
+	if (!text || !*text || strlen(text) != json_string_length(link) || strlen(text) >= 4096)
+		return wrong(e, "link: must be the target of a symbolic link");
+	return 0;
 }
 
 static int check_file(json_t *row, struct err *e)
@@ -139,7 +154,7 @@ static int check_file(json_t *row, struct err *e)
 		return -1;
 	if (check_file_path(path, e) < 0 || check_content(content, coded, e) < 0)
 		return -1;
-	return mode ? set_mode(row, mode, e) : 0;
+	return mode ? take_mode(row, mode, e) : 0;
 }
 
 static int set_files(struct body *b, json_t *v, struct err *e)
@@ -253,7 +268,7 @@ static int set_on_timeout(struct body *b, json_t *v, struct err *e)
 
 	b->pause_on_timeout = strcmp(text, "pause") == 0;
 	return b->pause_on_timeout || strcmp(text, "kill") == 0 ? 0
-								 : wrong(e, "must be kill or pause");
+								: wrong(e, "must be kill or pause");
 }
 
 static int check_texts(const json_t *v, struct err *e)
@@ -330,8 +345,8 @@ static int set_key(struct body *b, enum body_kind kind, const char *key, json_t 
 	for (size_t i = 0; i < ARRAY_SIZE(option_keys); i++)
 		if (option_keys[i].kinds & kind && strcmp(option_keys[i].key, key) == 0)
 			/* A volume's path is for the spawner to judge: only below the operator's roots. */
-			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0, was_set,
-					     e);
+			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0,
+					     was_set, e);
 	if (strcmp(key, "best_effort") == 0)
 		return wrong(e, "a service gives up no limit");
 	return wrong(e, "unknown field");
@@ -388,7 +403,8 @@ static int take_command(struct body *b, json_t *json, struct err *e)
 }
 
 static int apply_policy(struct body *b, struct settings *settings, const bool *was_set,
-			const struct service *v, enum body_kind kind, struct err *e)
+			bool life_chosen, const struct service *v, enum body_kind kind,
+			struct err *e)
 {
 	for (size_t i = 0; i < option_count; i++)
 		if (was_set[i])
@@ -402,6 +418,9 @@ static int apply_policy(struct body *b, struct settings *settings, const bool *w
 		e->code = PROBLEM_FORBIDDEN;
 		return -1;
 	}
+	/* As with the policy: what nobody chose is lowered, what somebody chose is refused. */
+	if (!life_chosen && v->config.max_timeout_us && b->life_us > v->config.max_timeout_us)
+		b->life_us = v->config.max_timeout_us;
 	if (kind == BODY_SANDBOX && v->config.max_timeout_us &&
 	    (b->life_us == 0 || b->life_us > v->config.max_timeout_us)) {
 		err_set(e, 0, "timeout: at most %.6g s here (service: max_timeout)",
@@ -417,7 +436,8 @@ static int finish(struct body *b, enum body_kind kind, struct err *e)
 	if (kind == BODY_RUN && b->stdin_open && b->input)
 		return wrong(e, "stdin: true is for a command without code or other input");
 	if (kind == BODY_RUN && (b->output_folder || b->spec.artifacts.count)) {
-		b->spec.out_dir = strdup("/output"); /* asks for the place; nothing is exported to it */
+		b->spec.out_dir =
+			strdup("/output"); /* asks for the place; nothing is exported to it */
 		if (!b->spec.out_dir)
 			return err_set(e, ENOMEM, "read the body");
 	}
@@ -448,7 +468,8 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	if (r == 0 && kind != BODY_SANDBOX)
 		r = take_command(b, json, e);
 	if (r == 0)
-		r = apply_policy(b, &settings, was_set, v, kind, e);
+		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v,
+				 kind, e);
 	b->has_max_output = json_object_get(json, "max_output") != NULL;
 	if (r == 0)
 		r = finish(b, kind, e);

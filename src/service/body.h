@@ -25,8 +25,8 @@ struct body {
 	uint64_t input_bytes;
 	bool output_folder;
 	uint64_t disk_bytes;
-	uint64_t life_us;       /* 0: never */
-	uint64_t idle_us;       /* of a sandbox; 0: off */
+	uint64_t life_us; /* 0: never */
+	uint64_t idle_us; /* of a sandbox; 0: off */
 	bool pause_on_timeout, resume_on_touch;
 	bool tty, stdin_open;
 	unsigned rows, columns;

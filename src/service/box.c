@@ -12,9 +12,9 @@
 #include "service/recover.h"
 
 /* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
-#define IDLE_LOOKS   8
-#define LOOK_MIN_US  50000u
-#define LOOK_MAX_US  30000000u
+#define IDLE_LOOKS  8
+#define LOOK_MIN_US 50000u
+#define LOOK_MAX_US 30000000u
 /* Less CPU time than this between two looks is no work: init itself uses none while nothing happens. */
 #define WORK_CPU_US 200u
 
@@ -144,106 +144,7 @@ static void put_now(struct box *b)
 	service_commit(b->service);
 }
 
-static json_t *number_or_null(uint64_t n)
-{
-	return n == UINT64_MAX ? json_null() : json_integer((json_int_t)n);
-}
-
-static json_t *usage_json(const struct box *b)
-{
-	const struct spawner_counters *c = &b->counters;
-
-	if (!b || !b->has_counters)
-		return json_pack("{sn sn sn sn sn}", "cpu_ms", "memory_bytes", "memory_peak_bytes",
-				 "pids", "pids_peak");
-	return json_pack("{so so so so so}", "cpu_ms",
-			 c->cpu_us == UINT64_MAX ? json_null() : json_real((double)c->cpu_us / 1000),
-			 "memory_bytes", number_or_null(c->memory_bytes), "memory_peak_bytes",
-			 number_or_null(c->memory_peak_bytes), "pids", number_or_null(c->pids),
-			 "pids_peak", number_or_null(c->pids_peak));
-}
-
-static json_t *enforced_json(const struct spawner_created *c, const char *runtime)
-{
-	return json_pack("{ss sb sb si ss ss ss ss ss ss ss ss ss sb ss si}", "runtime", runtime,
-			 "rootless", (int)c->enforced.rootless, "user_namespace",
-			 (int)c->enforced.user_namespace, "uid", (int)c->enforced.uid, "memory",
-			 c->enforced.memory, "swap", c->enforced.swap, "cpu", c->enforced.cpu, "pids",
-			 c->enforced.pids, "network", c->enforced.network, "network_denials",
-			 "not observed", "rootfs", c->enforced.rootfs, "disk", c->enforced.disk,
-			 "capabilities", c->enforced.capabilities, "no_new_privs",
-			 (int)c->enforced.no_new_privs, "seccomp", c->enforced.seccomp, "landlock",
-			 (int)c->enforced.landlock);
-}
-
-static void fill_enforced(struct box *b)
-{
-	const struct spawner_created *c = &b->created;
-
-	b->enforced = (struct enforced){
-		.runtime = b->spec.runtime,
-		.rootless = c->enforced.rootless,
-		.user_namespace = c->enforced.user_namespace,
-		.uid = c->enforced.uid,
-		.memory = c->enforced.memory,
-		.swap = c->enforced.swap,
-		.cpu = c->enforced.cpu,
-		.pids = c->enforced.pids,
-		.network = c->enforced.network,
-		.network_denials = "not observed",
-		.rootfs = c->enforced.rootfs,
-		.disk = c->enforced.disk,
-		.capabilities = c->enforced.capabilities,
-		.no_new_privs = c->enforced.no_new_privs,
-		.landlock = (int)c->enforced.landlock,
-	};
-	snprintf(b->enforced.seccomp, sizeof b->enforced.seccomp, "%s", c->enforced.seccomp);
-}
-
-static json_t *strings_json(const struct strings *list)
-{
-	json_t *j = json_array();
-
-	for (size_t i = 0; j && i < list->count; i++)
-		json_array_append_new(j, json_string(list->item[i]));
-	return j;
-}
-
-/* What is kept of the spec: limits for whoever reads it, and what commands need after a restart. The
- * environment goes with the sandbox. */
-static char *spec_text(const struct box *b)
-{
-	const struct spec *s = &b->spec;
-	_cleanup_json_ json_t *j = json_pack(
-		"{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sO?} sO}", "image", s->image, "runtime",
-		s->runtime, "profile", s->profile, "limits", "memory", (json_int_t)s->memory_bytes,
-		"cpus", (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
-		b->disk_bytes ? json_integer((json_int_t)b->disk_bytes) : json_null(), "defaults",
-		"env", strings_json(&s->env), "workdir", s->workdir, "uid", (json_int_t)s->uid, "gid",
-		(json_int_t)s->gid, "max_output", (json_int_t)s->max_output_bytes, "life_us",
-		(json_int_t)b->life_us, "commands", b->commands, "metadata", b->metadata);
-
-	if (j && b->stored.state == STATE_ENDED)
-		json_object_del(j, "defaults");
-	return j ? json_dumps(j, JSON_COMPACT) : NULL;
-}
-
-static void keep_texts(struct box *b)
-{
-	_cleanup_json_ json_t *usage = usage_json(b);
-	char *text = spec_text(b);
-
-	if (text) {
-		free(b->stored.spec);
-		b->stored.spec = text;
-	}
-	if (b->stored.state == STATE_ENDED) {
-		free(b->stored.usage);
-		b->stored.usage = usage ? json_dumps(usage, JSON_COMPACT) : NULL;
-	}
-}
-
-enum { COMMAND_SHOWN = 4096 };
+enum { COMMAND_SHOWN = 4096, CLOCK_WAS_SET_MS = 1000 };
 
 void box_remember_command(struct box *b, const char *id, const struct strings *command)
 {
@@ -254,8 +155,9 @@ void box_remember_command(struct box *b, const char *id, const struct strings *c
 		size_t n = strlen(command->item[i]);
 		ssize_t whole = utf8_prefix(command->item[i], n < left ? n : left, true);
 
-		json_array_append_new(list, whole < 0 ? json_string("?")
-						      : json_stringn(command->item[i], (size_t)whole));
+		json_array_append_new(list,
+				      whole < 0 ? json_string("?")
+						: json_stringn(command->item[i], (size_t)whole));
 		left -= n < left ? n : left;
 	}
 	if (!json_is_object(b->commands)) {
@@ -263,14 +165,14 @@ void box_remember_command(struct box *b, const char *id, const struct strings *c
 		b->commands = json_object();
 	}
 	json_object_set_new(b->commands, id, list);
-	keep_texts(b);
+	box_keep_texts(b);
 	put(b);
 }
 
 void box_forget_command(struct box *b, const char *id)
 {
 	if (b->commands && json_object_del(b->commands, id) == 0) {
-		keep_texts(b);
+		box_keep_texts(b);
 		put(b);
 	}
 }
@@ -372,6 +274,28 @@ static void begin_life(struct box *b)
 	b->idle_at_us = now;
 	b->expires_us = b->life_us ? now + b->life_us : 0;
 	b->stored.expires_ms = b->life_us ? wall_ms() + (int64_t)(b->life_us / 1000) : 0;
+	box_keep_texts(b);
+}
+
+/* The end of a life is a time of the monotonic clock. What is told of it follows the clock on the wall
+ * when that was set. */
+void box_follow_wall_clock(struct box *b)
+{
+	int64_t at = wall_ms() + ((int64_t)b->expires_us - (int64_t)now_us()) / 1000;
+
+	if (b->expires_us && llabs(at - b->stored.expires_ms) >= CLOCK_WAS_SET_MS)
+		b->stored.expires_ms = at;
+}
+
+/* The monotonic clock is the same for as long as the machine runs, and so for whatever can be adopted. */
+static void go_on_living(struct box *b)
+{
+	int64_t left = b->stored.expires_ms - wall_ms();
+
+	if (!b->stored.expires_ms)
+		b->expires_us = 0;
+	else if (b->expires_us == 0) /* written by a version that knew the wall's only */
+		b->expires_us = now_us() + (uint64_t)(left > 0 ? left : 0) * 1000;
 }
 
 /* ---- ends ---- */
@@ -382,7 +306,8 @@ static void give_back_quota(struct box *b)
 		return;
 	b->admitted = false;
 	quota_release(b->service->quotas, b->stored.owner, b->stored.session,
-		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis, b->disk_bytes});
+		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
+					   b->disk_bytes});
 }
 
 /* The end, whatever led to it: written down, told, and taken out. */
@@ -395,7 +320,7 @@ static void finish(struct box *b, enum reason reason, const char *message)
 	b->stored.ended_ms = wall_ms();
 	free(b->stored.message);
 	b->stored.message = message && *message ? strdup(message) : NULL;
-	keep_texts(b);
+	box_keep_texts(b);
 	put(b);
 	v->metrics.sandboxes_ended[reason]++;
 	event_emit(v, "sandbox.ended", b, NULL, reasons[reason].name);
@@ -433,21 +358,25 @@ static void ignore_answer(void *data, const struct spawner_header *message)
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
-	enum reason reason;
+	uint64_t losses = v->store_losses;
+	int verdict = -1;
 
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
-		reason = box_judge_end(&b->stored, ended);
-		finish(b, reason, reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
+		enum reason reason = box_judge_end(&b->stored, ended);
+
+		verdict = (int)reason;
+		finish(b, reason,
+		       reason == REASON_EXITED ? NULL : codes[reasons[reason].code].people);
 	} else {
-		recover_end(v, ended);
+		recover_end(v, ended, -1);
 	}
-	/* Only after it is on disk may the spawner forget it. */
-	if (service_commit(v) == 0)
+	/* Only after it is on disk may the spawner forget it; who was told may have committed already. */
+	if (service_commit(v) == 0 && v->store_losses == losses)
 		box_release_end(v, ended->id);
 	else
-		recover_keep_end(v, ended);
+		recover_keep_end(v, ended, verdict);
 }
 
 void box_release_end(struct service *v, const char *id)
@@ -492,15 +421,12 @@ void box_lost(struct service *v, struct stored_sandbox *stored, enum reason why)
 
 static void made(struct box *b, const struct spawner_created *c)
 {
-	_cleanup_json_ json_t *enforced = NULL;
-
 	b->created = *c;
-	fill_enforced(b);
-	enforced = enforced_json(c, b->spec.runtime);
-	b->stored.enforced = enforced ? json_dumps(enforced, JSON_COMPACT) : NULL;
+	box_keep_enforced(b);
+	box_keep_enforced_text(b);
 	b->stored.state = STATE_RUNNING;
 	begin_life(b);
-	keep_texts(b);
+	box_keep_texts(b);
 	put(b);
 	b->service->metrics.sandboxes_created++;
 	b->service->metrics.create_count++;
@@ -520,7 +446,7 @@ static void made(struct box *b, const struct spawner_created *c)
 /* What is wrong with what was asked for (a volume that is not there, or not allowed) against what failed. */
 static bool is_of_the_request(int errnum)
 {
-	static const int wrong[] = {0,	    EPERM,   EACCES, ENOENT, ENOTDIR,
+	static const int wrong[] = {0,     EPERM, EACCES, ENOENT,      ENOTDIR,
 				    ELOOP, EXDEV, EINVAL, ENAMETOOLONG};
 
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
@@ -561,75 +487,6 @@ static void on_made(void *data, const struct spawner_header *message)
 	box_release(b);
 }
 
-static int add_volume(struct spawner_create *c, const char *box, const char *host, bool writable,
-		      uint32_t owner, struct err *e)
-{
-	struct spawner_volume *v = &c->volumes[c->volume_count];
-
-	if (c->volume_count == ARRAY_SIZE(c->volumes))
-		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume: at most %d", SPEC_MAX_VOLUMES);
-	if (strlen(box) >= sizeof v->box || strlen(host) >= sizeof v->host)
-		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume: the path is too long");
-	memcpy(v->box, box, strlen(box) + 1);
-	memcpy(v->host, host, strlen(host) + 1);
-	v->writable = writable;
-	v->owner = owner;
-	c->volume_count++;
-	return 0;
-}
-
-/* "BOX[:ro|:rw]" of a volume whose descriptor came along. */
-static int add_fd_volume(struct spawner_create *c, const char *text, uint32_t owner, struct err *e)
-{
-	char box[SPEC_PATH_SIZE];
-	size_t n = strlen(text);
-	bool writable = n > 3 && strcmp(text + n - 3, ":rw") == 0;
-
-	if (n > 3 && (writable || strcmp(text + n - 3, ":ro") == 0))
-		n -= 3;
-	if (n >= sizeof box)
-		return problem_set(e, PROBLEM_INVALID_REQUEST, "volume_fds: the path is too long");
-	memcpy(box, text, n);
-	box[n] = '\0';
-	if (box_path_check("volume_fds", box, e) < 0)
-		return -1;
-	return add_volume(c, box, "", writable, owner, e);
-}
-
-static int fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
-		       size_t fd_count, struct err *e)
-{
-	const struct spec *s = &b->spec;
-
-	memcpy(c->id, b->stored.id, sizeof c->id);
-	memcpy(c->image, s->image, strlen(s->image));
-	memcpy(c->runtime, s->runtime, strlen(s->runtime));
-	memcpy(c->profile, s->profile, strlen(s->profile));
-	memcpy(c->hostname, s->hostname, strlen(s->hostname));
-	c->memory_bytes = s->memory_bytes;
-	c->memory_swap_bytes = s->memory_swap_bytes;
-	c->cpus_millis = s->cpus_millis;
-	c->pids_limit = s->pids_limit;
-	c->disk_bytes = b->disk_bytes;
-	c->uid = s->uid;
-	c->gid = s->gid;
-	for (size_t i = 0; i < s->tmpfs_count; i++) {
-		struct spawner_tmpfs *t = &c->tmpfs[c->tmpfs_count++];
-
-		memcpy(t->path, s->tmpfs[i].path, strlen(s->tmpfs[i].path));
-		t->size_bytes = s->tmpfs[i].size_bytes;
-		t->inodes = s->tmpfs[i].inodes;
-		t->exec = s->tmpfs[i].exec;
-	}
-	for (size_t i = 0; i < fd_count; i++)
-		if (add_fd_volume(c, fd_boxes[i], b->fd_owner, e) < 0)
-			return -1;
-	for (size_t i = 0; i < s->volume_count; i++)
-		if (add_volume(c, s->volumes[i].box, s->volumes[i].host, s->volumes[i].writable, 0, e) < 0)
-			return -1;
-	return 0;
-}
-
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
 		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
@@ -658,8 +515,8 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	make_object_id(b->stored.id, "sbx_");
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
-	if (fill_create(c, b, fd_boxes, fd_count, e) == 0) {
-		keep_texts(b);
+	if (box_fill_create(c, b, fd_boxes, fd_count, e) == 0) {
+		box_keep_texts(b);
 		put(b);
 		if (service_record(v, e) < 0) {
 			take_out(b);
@@ -699,7 +556,8 @@ static void on_paused(void *data, const struct spawner_header *message)
 		if (!pausing)
 			begin_life(b);
 		put(b);
-		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL, NULL);
+		event_emit(b->service, pausing ? "sandbox.paused" : "sandbox.resumed", b, NULL,
+			   NULL);
 	}
 	arm(b);
 	tell(b, &b->changed);
@@ -710,8 +568,8 @@ static void ask_pause(struct box *b, bool pause)
 {
 	b->pause_wanted = pause ? 1 : -1;
 	box_hold(b);
-	if (link_ask(b->service->link, pause ? SPAWNER_PAUSE : SPAWNER_RESUME, b->stored.id, on_paused,
-		     b) < 0)
+	if (link_ask(b->service->link, pause ? SPAWNER_PAUSE : SPAWNER_RESUME, b->stored.id,
+		     on_paused, b) < 0)
 		on_paused(b, NULL);
 }
 
@@ -738,8 +596,8 @@ int box_touch(struct box *b, struct err *e)
 	if (b->stored.state != STATE_PAUSED && b->pause_wanted <= 0)
 		return 0;
 	if (!b->stored.resume_on_touch)
-		return problem_set(e, PROBLEM_CONFLICT,
-				   "sandbox %s is paused: POST …/resume first", b->stored.id);
+		return problem_set(e, PROBLEM_CONFLICT, "sandbox %s is paused: POST …/resume first",
+				   b->stored.id);
 	box_resume(b); /* what is said to init meanwhile waits in its socket */
 	return 0;
 }
@@ -751,7 +609,6 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 	if (idle_us != UINT64_MAX)
 		b->stored.idle_timeout_ms = (int64_t)((idle_us + 999) / 1000);
 	begin_life(b);
-	keep_texts(b);
 	put(b);
 	arm(b);
 	event_emit(b->service, "sandbox.renewed", b, NULL, NULL);
@@ -762,7 +619,11 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, str
 	struct talk *t = talk_open(&b->service->loop, b->ctl, ops, data, e);
 
 	if (!t) {
-		e->code = e->errnum == EAGAIN ? PROBLEM_UNAVAILABLE : PROBLEM_SANDBOX_ENDED;
+		/* A dead one's socket refuses or is not there; anything else is want of something here. */
+		if (e->errnum == ECONNREFUSED || e->errnum == ENOENT)
+			problem_set(e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
+		else
+			problem_set(e, PROBLEM_UNAVAILABLE, "too much at a time; try again");
 		return NULL;
 	}
 	b->talks++;
@@ -780,44 +641,10 @@ void box_hang_up(struct box *b, struct talk *t)
 
 /* ---- after a restart ---- */
 
-static int restore_spec(struct box *b, struct err *e)
-{
-	const char *text = b->stored.spec ? b->stored.spec : "{}";
-	_cleanup_json_ json_t *j = json_read(text, strlen(text), e);
-	json_t *limits = json_object_get(j, "limits"), *defaults = json_object_get(j, "defaults");
-	json_t *item;
-	size_t i;
-
-	if (!j || spec_init(&b->spec, e) < 0)
-		return -1;
-	snprintf(b->spec.profile, sizeof b->spec.profile, "%s",
-		 json_string_value(json_object_get(j, "profile")) ?: "default");
-	b->spec.memory_bytes = (uint64_t)json_integer_value(json_object_get(limits, "memory"));
-	b->spec.cpus_millis =
-		(uint64_t)(json_real_value(json_object_get(limits, "cpus")) * 1000 + 0.5);
-	b->spec.pids_limit = (uint64_t)json_integer_value(json_object_get(limits, "pids"));
-	b->disk_bytes = (uint64_t)json_integer_value(json_object_get(limits, "disk"));
-	b->spec.uid = (uint32_t)json_integer_value(json_object_get(defaults, "uid"));
-	b->spec.gid = (uint32_t)json_integer_value(json_object_get(defaults, "gid"));
-	b->spec.max_output_bytes =
-		(uint64_t)json_integer_value(json_object_get(defaults, "max_output"));
-	b->life_us = (uint64_t)json_integer_value(json_object_get(defaults, "life_us"));
-	snprintf(b->spec.workdir, sizeof b->spec.workdir, "%s",
-		 json_string_value(json_object_get(defaults, "workdir")) ?: "/workspace");
-	strings_done(&b->spec.env);
-	json_array_foreach(json_object_get(defaults, "env"), i, item)
-		if (spec_add_env(&b->spec, json_string_value(item) ?: "", e) < 0)
-			return -1;
-	b->metadata = json_incref(json_object_get(j, "metadata") ?: json_null());
-	b->commands = json_incref(json_object_get(defaults, "commands"));
-	return 0;
-}
-
 struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		      const struct spawner_live *live, struct err *e)
 {
 	struct box *b = calloc(1, sizeof *b);
-	int64_t left;
 
 	if (!b) {
 		err_set(e, ENOMEM, "adopt sandbox %s", stored->id);
@@ -825,18 +652,17 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 	}
 	b->service = v;
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
-	if (restore_spec(b, e) < 0) {
+	if (box_restore_spec(b, e) < 0) {
 		box_free(b);
 		return NULL;
 	}
+	go_on_living(b);
 	b->created = live->created;
-	fill_enforced(b);
+	box_keep_enforced(b);
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
 	b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING;
 	b->idle_at_us = b->paused_us = now_us();
-	left = b->stored.expires_ms ? b->stored.expires_ms - wall_ms() : 0;
-	b->expires_us = b->stored.expires_ms ? now_us() + (uint64_t)(left > 0 ? left : 0) * 1000 : 0;
 	b->admitted = quota_adopt(v->quotas, b->stored.owner, b->stored.session,
 				  &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
 						       b->disk_bytes},
@@ -875,7 +701,8 @@ void box_reconcile(struct box *b, const struct spawner_live *live)
 		return;
 	}
 	if (!b->pause_wanted && live->paused != (b->stored.state == STATE_PAUSED)) {
-		b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING; /* its answer was lost */
+		b->stored.state =
+			live->paused ? STATE_PAUSED : STATE_RUNNING; /* its answer was lost */
 		b->paused_us = now_us();
 		put(b);
 		arm(b);
@@ -913,47 +740,4 @@ bool box_cpu_us(const struct box *b, uint64_t *ret)
 	if (strstr(b->created.cpu_usage, "cpuacct"))
 		return read_count(b->created.cpu_usage, "", ret) && ((*ret /= 1000), true);
 	return read_count(b->created.cpu_usage, "usage_usec ", ret);
-}
-
-/* ---- for readers ---- */
-
-static json_t *object_or_empty(const char *text)
-{
-	json_t *j = text ? json_loads(text, 0, NULL) : NULL;
-
-	return j ? j : json_object();
-}
-
-static json_t *text_or_null(const char *text)
-{
-	return text ? json_string(text) : json_null();
-}
-
-static json_t *seconds_or_null(int64_t ms)
-{
-	return ms ? json_real((double)ms / 1000) : json_null();
-}
-
-json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live)
-{
-	static const char *const states[] = {"creating", "running", "paused", "ended"};
-	_cleanup_json_ json_t *spec = object_or_empty(s->spec);
-	json_t *limits = json_object_get(spec, "limits"), *metadata = json_object_get(spec, "metadata");
-	bool ended = s->state == STATE_ENDED;
-
-	return json_pack(
-		"{ss ss so so sO* sO* ss so so so so ss sb so so so so so so}", "id", s->id, "state",
-		states[s->state], "reason",
-		ended ? json_string(reasons[s->reason].name) : json_null(), "message",
-		text_or_null(s->message), "image", json_object_get(spec, "image"), "runtime",
-		json_object_get(spec, "runtime"), "owner", s->owner, "session",
-		text_or_null(s->session), "created_at", time_json(s->created_ms), "expires_at",
-		time_json(ended ? 0 : s->expires_ms), "idle_timeout",
-		seconds_or_null(s->idle_timeout_ms), "on_timeout",
-		s->pause_on_timeout ? "pause" : "kill", "resume_on_touch", s->resume_on_touch,
-		"ended_at", time_json(s->ended_ms), "limits",
-		limits ? json_incref(limits) : json_object(), "labels", object_or_empty(s->labels),
-		"metadata", json_is_object(metadata) ? json_incref(metadata) : json_object(), "usage",
-		live || !s->usage ? usage_json(live) : object_or_empty(s->usage), "enforced",
-		object_or_empty(s->enforced));
 }

@@ -22,9 +22,9 @@ struct box {
 	struct service *service;
 	struct box *next; /* in its hash row */
 	struct stored_sandbox stored;
-	struct spec spec;       /* limits and defaults of its commands */
+	struct spec spec; /* limits and defaults of its commands */
 	uint64_t disk_bytes;
-	uint64_t life_us;       /* 0: never ends by itself */
+	uint64_t life_us; /* 0: never ends by itself */
 	json_t *metadata;
 	json_t *commands; /* of its background processes, by id; cut at COMMAND_SHOWN bytes */
 	struct spawner_created created;
@@ -32,13 +32,13 @@ struct box {
 	char ctl[384];
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
-	unsigned talks;      /* open conversations: work */
-	uint64_t last_cpu;   /* as of the last look */
+	unsigned talks;                                       /* open conversations: work */
+	uint64_t last_cpu;                                    /* as of the last look */
 	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
-	bool refused;        /* by the spawner, for what was asked */
-	bool unsure;         /* the spawner went away while it was being made */
-	char killer[64];     /* who asked for its end, for the audit; "" nobody */
-	int64_t pause_wanted; /* +1, -1: asked for, not yet answered */
+	bool refused;                     /* by the spawner, for what was asked */
+	bool unsure;                      /* the spawner went away while it was being made */
+	char killer[64];                  /* who asked for its end, for the audit; "" nobody */
+	int64_t pause_wanted;             /* +1, -1: asked for, not yet answered */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
 	uid_t fd_owner; /* who gave the descriptors of its volumes */
@@ -46,7 +46,7 @@ struct box {
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *changed, *gone;
-	unsigned references;    /* runs and exchanges that hold it */
+	unsigned references; /* runs and exchanges that hold it */
 };
 
 /* The one with this id that is alive, or NULL. */
@@ -82,6 +82,17 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
 		      struct err *e) must_check;
 void box_hang_up(struct box *b, struct talk *t);
 
+/* box_request.c: the request for it. */
+int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
+		    size_t fd_count, struct err *e) must_check;
+
+/* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
+ * holds (`enforced`) is in `created`, which the spawner filled. */
+void box_keep_texts(struct box *b);
+void box_keep_enforced(struct box *b);
+void box_keep_enforced_text(struct box *b);
+int box_restore_spec(struct box *b, struct err *e) must_check;
+
 /* Tell who waits for a change, without one. */
 void box_tell_changed(struct box *b);
 
@@ -91,8 +102,11 @@ void waiter_remove(struct waiter **list, struct waiter *w);
 void box_hold(struct box *b);
 void box_release(struct box *b);
 
+/* Move expires_at when the clock on the wall was set meanwhile. */
+void box_follow_wall_clock(struct box *b);
+
 /* The sandbox object of the API; live: NULL when it is gone. */
-json_t *sandbox_json(const struct stored_sandbox *s, const struct box *live) must_check;
+json_t *sandbox_json(const struct stored_sandbox *s, struct box *live) must_check;
 
 /* From the spawner, and after a restart. */
 void box_on_ended(struct service *v, const struct spawner_ended *ended);

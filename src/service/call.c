@@ -13,7 +13,10 @@
 enum needs { OPEN = 1, ADMIN = 2, BOX = 4, JSON = 8, MAYBE_JSON = 16, RAW_QUERY = 32 };
 enum { MAX_QUERIES = 6, MAX_ID = 63, MAX_SESSION = 128 };
 
-#define Q(...) {__VA_ARGS__}
+#define Q(...)              \
+	{                   \
+		__VA_ARGS__ \
+	}
 
 static const struct route {
 	const char *method, *pattern;
@@ -305,7 +308,7 @@ static int check_query(const struct call *c, const struct route *r, struct err *
 {
 	const char *bad = "";
 
-	static const char *const flags[] = {"stream", "all",	   "follow",	"eof",
+	static const char *const flags[] = {"stream",  "all",    "follow",    "eof",
 					    "parents", "append", "exclusive", "recursive"};
 
 	if (r->needs & RAW_QUERY)
@@ -314,7 +317,8 @@ static int check_query(const struct call *c, const struct route *r, struct err *
 		const char *value = exchange_query(c->x, flags[i]);
 
 		if (value && *value && strcmp(value, "true") != 0)
-			return err_set(e, 0, "query parameter %s: is there, or not, or \"true\"", flags[i]);
+			return err_set(e, 0, "query parameter %s: is there, or not, or \"true\"",
+				       flags[i]);
 	}
 	if (exchange_query_check(c->x, r->queries, &bad) == 0)
 		return 0;

@@ -16,34 +16,53 @@ static const struct row {
 	const char *fallback;
 	const char *help;
 } rows[] = {
-#define ROW(field, kind, fallback, help) \
-	{#field, kind, offsetof(struct service_config, field), \
-	 sizeof(((struct service_config *)0)->field), fallback, help},
+#define ROW(field, kind, fallback, help)              \
+	{#field,                                      \
+	 kind,                                        \
+	 offsetof(struct service_config, field),      \
+	 sizeof(((struct service_config *)0)->field), \
+	 fallback,                                    \
+	 help},
 #define ROW_US(key, fallback, help) \
 	{#key, DURATION, offsetof(struct service_config, key##_us), 8, fallback, help},
 #define ROW_BYTES(key, field, fallback, help) \
 	{#key, SIZE, offsetof(struct service_config, field), 8, fallback, help},
-	ROW(socket, FOLDER, NULL, "unix socket of the API")
-	ROW(socket_group, TEXT, "", "group that may open the socket besides root")
-	ROW(user, TEXT, "", "user of cloched; without one, `cloche` if it exists, else a number of its own")
-	ROW(listen, TEXT, "", "ADDRESS:PORT for TCP with API keys; empty: none")
-	ROW(tls_certificate, FOLDER, "", "PEM file with the certificate chain for TCP")
-	ROW(tls_key, FOLDER, "", "PEM file with its private key")
-	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
-	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
-	ROW(state_dir, FOLDER, NULL, "database, artifacts, disks")
-	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
-	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys")
-	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
-	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
-	ROW_BYTES(artifact_limit, artifact_bytes, "64m", "artifacts kept of one run")
-	ROW_US(artifact_retention, "24h", "how long artifacts outlive their sandbox")
-	ROW_US(paused_retention, "7d", "paused sandboxes are removed after this")
-	ROW_US(ended_retention, "24h", "how long an ended sandbox can be read")
-	ROW_US(run_retention, "30d", "how long runs are remembered")
-	ROW_US(audit_retention, "365d", "how long audit rows are kept")
-	ROW(connections, COUNT, "4096", "open connections in all")
-};
+	ROW(socket, FOLDER, NULL, "unix socket of the API") ROW(
+		socket_group, TEXT, "",
+		"group that may open the socket besides root") ROW(user, TEXT, "",
+								   "user of cloched; without one, `cloche` if it exists, else a number of its own")
+		ROW(listen, TEXT, "", "ADDRESS:PORT for TCP with API keys; empty: none") ROW(
+			tls_certificate, FOLDER, "",
+			"PEM file with the certificate chain for TCP") ROW(tls_key, FOLDER, "",
+									   "PEM file with its private key")
+			ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost") ROW(
+				runtime_dir, FOLDER, NULL,
+				"sockets and what lives as long as the machine runs")
+				ROW(state_dir, FOLDER, NULL, "database, artifacts, disks") ROW(
+					quota, MAPPING, NULL,
+					"of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
+					ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys") ROW_BYTES(
+						body_limit, body_bytes, "16m",
+						"largest JSON body") ROW_US(max_timeout, "7d",
+									    "longest life of a kept sandbox")
+						ROW_BYTES(
+							artifact_limit, artifact_bytes, "64m",
+							"artifacts kept of one run") ROW_US(artifact_retention,
+											    "24h",
+											    "how long artifacts outlive their sandbox")
+							ROW_US(paused_retention, "7d",
+							       "paused sandboxes are removed after this")
+								ROW_US(ended_retention, "24h",
+								       "how long an ended sandbox can be read")
+									ROW_US(run_retention, "30d",
+									       "how long runs are remembered")
+										ROW_US(audit_retention,
+										       "365d",
+										       "how long audit rows are kept")
+											ROW(connections,
+											    COUNT,
+											    "4096",
+											    "open connections in all")};
 
 static int duration_with_days(const char *text, uint64_t *ret)
 {
@@ -97,7 +116,8 @@ static int set_value(const struct row *row, struct service_config *c, const char
 	default:
 		r = -EINVAL;
 	}
-	return r < 0 ? err_set(e, 0, "service: %s: \"%.60s\" is not understood", row->key, text) : 0;
+	return r < 0 ? err_set(e, 0, "service: %s: \"%.60s\" is not understood", row->key, text)
+		     : 0;
 }
 
 static int set_json(const struct row *row, struct service_config *c, json_t *value, struct err *e)

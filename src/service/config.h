@@ -14,20 +14,20 @@
 #include "sandbox/places.h"
 
 struct service_config {
-	char socket[108];        /* of the API; "" when there is none */
-	char socket_group[64];   /* may open it; "" only root (and, rootless, the user) */
-	char user[64];           /* cloched's; "" the built-in one */
-	char listen[64];         /* "ADDRESS:PORT"; "" no TCP */
+	char socket[108];      /* of the API; "" when there is none */
+	char socket_group[64]; /* may open it; "" only root (and, rootless, the user) */
+	char user[64];         /* cloched's; "" the built-in one */
+	char listen[64];       /* "ADDRESS:PORT"; "" no TCP */
 	char tls_certificate[256], tls_key[256];
 	char runtime_dir[256], state_dir[256];
 	json_t *hosts;           /* Host values accepted on TCP, beside the listening address */
 	json_t *quota;           /* of every owner, or NULL: built-in */
 	json_t *session_quota;   /* of every session within it, or NULL */
-	uint64_t body_bytes;           /* largest JSON body */
-	uint64_t max_timeout_us;       /* longest life of a kept sandbox */
-	uint64_t artifact_bytes;       /* kept per run */
+	uint64_t body_bytes;     /* largest JSON body */
+	uint64_t max_timeout_us; /* longest life of a kept sandbox */
+	uint64_t artifact_bytes; /* kept per run */
 	uint64_t artifact_retention_us;
-	uint64_t paused_retention_us;  /* paused sandboxes end after this */
+	uint64_t paused_retention_us; /* paused sandboxes end after this */
 	uint64_t ended_retention_us;
 	uint64_t run_retention_us;
 	uint64_t audit_retention_us;

@@ -7,13 +7,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/base64.h"
 #include "service/ask.h"
 #include "service/handlers.h"
 
 /* What a request in work holds. */
 struct file_work {
 	json_t *rows;
-	uint64_t size;          /* of the answer */
+	uint64_t size; /* of the answer */
 	struct read_record read;
 	bool measured; /* the first look told the size; the bytes come by a second request */
 	bool ranged, truncated;
@@ -84,7 +85,8 @@ static json_t *entry_json(const struct entry_record *r, const char *key, const c
 	snprintf(mode, sizeof mode, "%04o", r->mode & 07777);
 	j = json_pack("{ss sI ss sI sI so}", "type", type_name(r->mode), "size",
 		      (json_int_t)r->size_bytes, "mode", mode, "uid", (json_int_t)r->uid, "gid",
-		      (json_int_t)r->gid, "modified_at", time_json(r->mtime > 0 ? r->mtime * 1000 : 1));
+		      (json_int_t)r->gid, "modified_at",
+		      time_json(r->mtime > 0 ? r->mtime * 1000 : 1));
 	if (!j)
 		return NULL;
 	set_name(j, key, name);
@@ -146,8 +148,9 @@ static void on_list_done(struct call *c)
 {
 	struct file_work *w = work_of(c);
 
-	call_reply(c, 200, json_pack("{so sb}", "entries", TAKE_PTR(w->rows), "truncated",
-				     (int)w->truncated));
+	call_reply(c, 200,
+		   json_pack("{so sb}", "entries", TAKE_PTR(w->rows), "truncated",
+			     (int)w->truncated));
 }
 
 static const struct asking listing = {on_child, on_list_done, NULL};
@@ -271,8 +274,9 @@ static void on_read_done(struct call *c)
 	exchange_end(x, complete);
 }
 
-static const struct asking reading = {
-	.on_frame = on_read, .on_done = on_read_done, .not_a_folder = PROBLEM_NOT_FOUND};
+static const struct asking reading = {.on_frame = on_read,
+				      .on_done = on_read_done,
+				      .not_a_folder = PROBLEM_NOT_FOUND};
 
 static void on_reader_room(struct exchange *x)
 {
@@ -386,8 +390,8 @@ static const struct asking plain = {NULL, on_done, NULL};
 
 void files_remove(struct call *c)
 {
-	struct file_work *w = begin(c);
 	uint32_t recursive = call_flag(c, "recursive");
+	struct file_work *w = begin(c);
 
 	if (w)
 		ask(c, &plain, FRAME_REMOVE, &recursive, sizeof recursive, w->path,
@@ -404,7 +408,8 @@ static const char *body_path(const struct call *c, const char *key, struct err *
 }
 
 /* Only these keys, and the flag among them true or false. */
-static int body_flag(const struct call *c, const char *flag, size_t others, bool *ret, struct err *e)
+static int body_flag(const struct call *c, const char *flag, size_t others, bool *ret,
+		     struct err *e)
 {
 	json_t *v = json_object_get(c->body, flag);
 
@@ -427,7 +432,7 @@ void files_mkdir(struct call *c)
 	path = body_path(c, "path", &e);
 	if (path && body_flag(c, "parents", mode ? 2 : 1, &parents, &e) == 0) {
 		const char *text = json_is_string(mode) ? json_string_value(mode) : "";
-		char *end = (char *)(uintptr_t)"";
+		char *end = (char *)(uintptr_t) "";
 
 		if (mode)
 			r.mode = (uint32_t)strtoul(text, &end, 8);
@@ -471,7 +476,8 @@ static bool on_event(struct call *c, const struct frame *f, const unsigned char 
 	const char *name;
 	json_t *j;
 
-	if (f->type != FRAME_EVENT || !exchange_began(c->x) || watch_event_decode(payload, f->size, &event, &name) < 0)
+	if (f->type != FRAME_EVENT || !exchange_began(c->x) ||
+	    watch_event_decode(payload, f->size, &event, &name) < 0)
 		return false;
 	j = json_pack("{ss}", "type", names[event]);
 	if (j)

@@ -11,7 +11,13 @@
 
 /* What waits: requests in all, creations of one owner and in all; and how many the spawner has at a time
  * (it makes eight at once). */
-enum { RETRY_MS = 100, MOST_WAITING = 4096, MOST_OF_OWNER = 1024, MOST_CREATIONS = 4096, AT_A_TIME = 16 };
+enum {
+	RETRY_MS = 100,
+	MOST_WAITING = 4096,
+	MOST_OF_OWNER = 1024,
+	MOST_CREATIONS = 4096,
+	AT_A_TIME = 16
+};
 
 /* A request that has been sent, or that waits until there is room. */
 struct waiting {
@@ -46,7 +52,7 @@ struct link {
 	struct creation *next; /* taken out of it, waits for room in the socket */
 	unsigned being_made;
 	char path[256];
-	bool up, polled, closing;
+	bool up, polled, closing, retry_closed;
 };
 
 static void on_ready(uv_poll_t *p, int status, int events);
@@ -107,13 +113,32 @@ static void fail_all(struct link *l)
 	}
 }
 
+/* Once link_close() was called and the loop holds no part of it any more. */
+static void free_closed(struct link *l)
+{
+	if (!l->retry_closed || l->polled)
+		return;
+	quota_queue_free(l->creations);
+	free(l);
+}
+
+static void on_retry_closed(uv_handle_t *h)
+{
+	struct link *l = h->data;
+
+	l->retry_closed = true;
+	free_closed(l);
+}
+
 static void on_poll_closed(uv_handle_t *h)
 {
 	struct link *l = h->data;
 
 	l->polled = false;
-	if (l->closing)
+	if (l->closing) {
+		free_closed(l);
 		return;
+	}
 	uv_timer_start(&l->retry, on_retry, RETRY_MS, 0);
 }
 
@@ -216,7 +241,8 @@ static int add(struct link *l, enum spawner_type type, const char *id, bool many
 
 	if (!w)
 		return -1;
-	*w = (struct waiting){.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
+	*w = (struct waiting){
+		.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
 	if (id)
 		snprintf(w->id, sizeof w->id, "%s", id);
 	*l->last = w;
@@ -290,7 +316,7 @@ void link_close(struct link *l)
 	l->closing = true;
 	go_down(l);
 	uv_timer_stop(&l->retry);
-	uv_close((uv_handle_t *)&l->retry, NULL);
+	uv_close((uv_handle_t *)&l->retry, on_retry_closed);
 }
 
 bool link_is_up(const struct link *l)
@@ -306,15 +332,16 @@ static void send_creations(struct link *l)
 
 		if (!c)
 			return;
-		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request, c->fds,
-					c->fd_count);
+		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request,
+					c->fds, c->fd_count);
 		if (sequence == -EAGAIN) {
 			l->next = c;
 			watch(l);
 			return;
 		}
 		/* Anything else is a line that is going down: nobody will answer. */
-		if (sequence < 0 || add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
+		if (sequence < 0 ||
+		    add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
 			c->done(c->data, NULL);
 		else
 			l->being_made++;

@@ -26,6 +26,7 @@ struct link_ops {
 
 struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *ops, void *context,
 		      struct err *e) must_check;
+/* Who waits is told that no answer will come; freed by the loop. */
 void link_close(struct link *l);
 bool link_is_up(const struct link *l);
 

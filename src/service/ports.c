@@ -21,15 +21,26 @@ enum { HEAD_MAX = 32 << 10, FIELDS_MAX = 128, DIAL_LIMIT_S = 60 };
 
 /* Fields that belong to one connection, or to this service. */
 static const char *const dropped[] = {
-	"connection",	     "keep-alive", "proxy-authenticate", "proxy-authorization",
-	"proxy-connection",  "te",	   "trailer",		 "transfer-encoding",
-	"content-length",    "host",	   "authorization",	 "cookie",
-	"upgrade",	     "expect",	   "x-cloche-session",
+	"connection",
+	"keep-alive",
+	"proxy-authenticate",
+	"proxy-authorization",
+	"proxy-connection",
+	"te",
+	"trailer",
+	"transfer-encoding",
+	"content-length",
+	"host",
+	"authorization",
+	"cookie",
+	"upgrade",
+	"expect",
+	"x-cloche-session",
 };
 
 /* What of an answer must not reach the client: it would set state for this service's name. */
-static const char *const kept_back[] = {"date", "set-cookie", "strict-transport-security", "alt-svc",
-					"public-key-pins", "clear-site-data"};
+static const char *const kept_back[] = {"date",    "set-cookie",      "strict-transport-security",
+					"alt-svc", "public-key-pins", "clear-site-data"};
 
 struct port {
 	llhttp_t parser;
@@ -142,8 +153,7 @@ static void on_body(struct exchange *x, const void *data, size_t size)
 	bool room;
 
 	if (chunked)
-		talk_send_raw(c->talk, head,
-			      (size_t)snprintf(head, sizeof head, "%zx\r\n", size));
+		talk_send_raw(c->talk, head, (size_t)snprintf(head, sizeof head, "%zx\r\n", size));
 	room = talk_send_raw(c->talk, data, size);
 	if (chunked)
 		room = talk_send_raw(c->talk, "\r\n", 2);
@@ -279,7 +289,9 @@ static int on_head_complete(llhttp_t *p)
 	o->has_length = p->flags & F_CONTENT_LENGTH;
 	o->length = p->content_length;
 	exchange_begin(c->x, p->status_code, o->type[0] ? o->type : NULL, o->head,
-		       no_body ? 0 : o->has_length ? o->length : UINT64_MAX);
+		       no_body         ? 0
+		       : o->has_length ? o->length
+				       : UINT64_MAX);
 	return no_body ? 1 : 0;
 }
 
@@ -383,8 +395,10 @@ static void on_dial_end(struct talk *t, int error)
 	bad_answer(talk_data(t));
 }
 
-static const struct talk_ops dial_ops = {
-	.on_frame = on_dial_frame, .on_raw = on_raw, .on_room = on_dial_room, .on_end = on_dial_end};
+static const struct talk_ops dial_ops = {.on_frame = on_dial_frame,
+					 .on_raw = on_raw,
+					 .on_room = on_dial_room,
+					 .on_end = on_dial_end};
 
 static void on_client_room(struct exchange *x)
 {

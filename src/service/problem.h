@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "sandbox/model.h"
-#include "service/http.h"
+#include "http/http.h"
 
 enum problem {
 	PROBLEM_BASE = 1000, /* above every enum code */

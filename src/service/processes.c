@@ -30,7 +30,7 @@ struct lookup {
 	struct resize_record resize;
 	json_t *rows;
 	json_t *ids; /* of commands by init's number, as text */
-	char *text; /* to be fed at the start */
+	char *text;  /* to be fed at the start */
 	size_t text_size;
 	bool text_ends;
 };
@@ -48,21 +48,23 @@ static struct lookup *lookup_of(struct call *c)
 static json_t *stream_json(const struct command_record *r, int i)
 {
 	return json_pack("{sI so}", "bytes", (json_int_t)r->bytes[i], "kept",
-			 r->running && r->bytes[i] ? json_null() : json_integer((json_int_t)r->ended.kept[i]));
+			 r->running && r->bytes[i] ? json_null()
+						   : json_integer((json_int_t)r->ended.kept[i]));
 }
 
 static json_t *process_json(const struct call *c, const struct command_record *r)
 {
 	bool over = !r->running;
 
-	return json_pack(
-		"{ss sI so sb so so so so s{so so}}", "id", r->tag, "pid", (json_int_t)r->pid, "command",
-		box_command(c->box, r->tag), "running", (int)r->running, "started_at",
-		time_json(c->box->stored.created_ms + (int64_t)r->started_ms), "tty",
-		json_boolean(r->flags & START_PTY), "exit_code",
-		over && !r->ended.signaled ? json_integer(r->ended.status) : json_null(), "signal",
-		over && r->ended.signaled ? json_integer(r->ended.status) : json_null(), "output",
-		"stdout", stream_json(r, 0), "stderr", stream_json(r, 1));
+	return json_pack("{ss sI so sb so so so so s{so so}}", "id", r->tag, "pid",
+			 (json_int_t)r->pid, "command", box_command(c->box, r->tag), "running",
+			 (int)r->running, "started_at",
+			 time_json(c->box->stored.created_ms + (int64_t)r->started_ms), "tty",
+			 json_boolean(r->flags & START_PTY), "exit_code",
+			 over && !r->ended.signaled ? json_integer(r->ended.status) : json_null(),
+			 "signal",
+			 over && r->ended.signaled ? json_integer(r->ended.status) : json_null(),
+			 "output", "stdout", stream_json(r, 0), "stderr", stream_json(r, 1));
 }
 
 static const char *number_text(uint32_t number, char text[16])
@@ -79,7 +81,8 @@ static bool on_listed(struct call *c, const struct frame *f, const unsigned char
 	if (f->type != FRAME_COMMAND || command_record_decode(payload, f->size, &r) < 0)
 		return false;
 	if (l->ids && is_process(&r))
-		json_object_set_new(l->ids, number_text(r.number, (char[16]){0}), json_string(r.tag));
+		json_object_set_new(l->ids, number_text(r.number, (char[16]){0}),
+				    json_string(r.tag));
 	else if (l->rows && is_process(&r))
 		json_array_append_new(l->rows, process_json(c, &r));
 	if (strcmp(r.tag, c->sub) == 0) {
@@ -215,7 +218,8 @@ static void feed_text(struct call *c)
 	struct lookup *l = lookup_of(c);
 
 	box_hang_up(c->box, TAKE_PTR(c->talk));
-	if (!ask(c, &starting_input, FRAME_INPUT, &l->found.number, sizeof l->found.number, NULL, 0))
+	if (!ask(c, &starting_input, FRAME_INPUT, &l->found.number, sizeof l->found.number, NULL,
+		 0))
 		return;
 	if (l->text_size)
 		talk_send(c->talk, FRAME_DATA, l->text, l->text_size, NULL, 0);
@@ -234,8 +238,8 @@ static bool on_begun(struct call *c, const struct frame *f, const unsigned char 
 	l->found.number = begun.number;
 	l->found.pid = begun.pid;
 	l->found.running = 1;
-	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "process.start", l->found.tag,
-	      json_pack("{ss}", "sandbox", c->box->stored.id));
+	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "process.start",
+	      l->found.tag, json_pack("{ss}", "sandbox", c->box->stored.id));
 	if (l->text)
 		feed_text(c);
 	else
@@ -268,7 +272,8 @@ void processes_create(struct call *c)
 		return;
 	r = body_read(&body, BODY_PROCESS, c->service, &c->box->spec, c->body, &e);
 	if (r == 0 && body.input_size > STDIN_WINDOW)
-		r = err_set(&e, 0, "code and stdin: at most 65536 bytes; write the rest with …/stdin");
+		r = err_set(&e, 0,
+			    "code and stdin: at most 65536 bytes; write the rest with …/stdin");
 	if (r == 0 && body.tty && strcmp(c->box->spec.profile, "dev") != 0)
 		r = err_set(&e, 0, "tty: needs a sandbox with \"profile\": \"dev\"");
 	as_run.spec = body.spec;
@@ -283,7 +288,8 @@ void processes_create(struct call *c)
 	memcpy(s.tag, l->found.tag, sizeof s.tag);
 	s.flags = KEEP_TAIL | (body.tty ? START_PTY | START_STDIN : 0) |
 		  (body.stdin_open || body.input ? START_STDIN : 0);
-	s.limit_ms = body.spec.timeout_us >= SPEC_UNLIMITED - 1 ? 0
+	s.limit_ms = body.spec.timeout_us >= SPEC_UNLIMITED - 1
+			     ? 0
 			     : (uint32_t)(body.spec.timeout_us / 1000);
 	s.keep_bytes = body.has_max_output ? body.spec.max_output_bytes : KEEP_BYTES;
 	s.rows = (uint16_t)body.rows;
@@ -332,11 +338,12 @@ static bool on_output(struct call *c, const struct frame *f, const unsigned char
 	case FRAME_ENDED:
 		if (ended_record_decode(payload, f->size, &ended) < 0)
 			return false;
-		reply_line(c->x, json_pack("{ss so so sb}", "type", "exited", "exit_code",
-					   ended.signaled ? json_null() : json_integer(ended.status),
-					   "signal",
-					   ended.signaled ? json_integer(ended.status) : json_null(),
-					   "timed_out", (int)ended.timed_out));
+		reply_line(c->x,
+			   json_pack("{ss so so sb}", "type", "exited", "exit_code",
+				     ended.signaled ? json_null() : json_integer(ended.status),
+				     "signal",
+				     ended.signaled ? json_integer(ended.status) : json_null(),
+				     "timed_out", (int)ended.timed_out));
 		break;
 	default:
 		return false;
@@ -434,9 +441,9 @@ static const struct {
 	const char *name;
 	uint32_t number;
 } signals[] = {
-	{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL},
-	{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},
-	{"TERM", SIGTERM}, {"CONT", SIGCONT}, {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},
+	{"HUP", SIGHUP},     {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL},
+	{"USR1", SIGUSR1},   {"USR2", SIGUSR2}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM},
+	{"TERM", SIGTERM},   {"CONT", SIGCONT}, {"STOP", SIGSTOP}, {"TSTP", SIGTSTP},
 	{"WINCH", SIGWINCH},
 };
 
@@ -492,7 +499,8 @@ static void send_resize(struct call *c)
 void processes_resize(struct call *c)
 {
 	struct lookup *l = look_up(c, send_resize);
-	json_t *rows = json_object_get(c->body, "rows"), *columns = json_object_get(c->body, "columns");
+	json_t *rows = json_object_get(c->body, "rows"),
+	       *columns = json_object_get(c->body, "columns");
 	struct err e = {0};
 
 	if (!l)

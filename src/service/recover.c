@@ -8,10 +8,11 @@
  *
  * Nothing is served before this is done for the first time.
  */
+#include "service/recover.h"
+
 #include <string.h>
 
 #include "service/box.h"
-#include "service/recover.h"
 #include "service/run.h"
 
 enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };
@@ -79,7 +80,8 @@ static void search_done(struct search *s)
 	bool one_shot = s->box->stored.one_shot, running = false;
 
 	for (size_t i = 0; i < s->count; i++) {
-		if (!s->runs[i].found) /* asked for, and never begun; or it has gone with its sandbox */
+		if (!s->runs[i]
+			     .found) /* asked for, and never begun; or it has gone with its sandbox */
 			run_lost(v, &s->runs[i].run, REASON_LOST);
 		running = running || s->runs[i].found;
 		stored_run_done(&s->runs[i].run);
@@ -165,8 +167,8 @@ static int copy_sandbox(const struct stored_sandbox *from, struct stored_sandbox
 {
 	const char *const texts[] = {from->owner,    from->session, from->spec,   from->labels,
 				     from->enforced, from->usage,   from->message};
-	char **copies[] = {&to->owner,	  &to->session, &to->spec,   &to->labels,
-			   &to->enforced, &to->usage,	&to->message};
+	char **copies[] = {&to->owner,    &to->session, &to->spec,   &to->labels,
+			   &to->enforced, &to->usage,   &to->message};
 
 	*to = *from;
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -271,7 +273,8 @@ static void on_live(void *data, const struct spawner_header *message)
 	if (message && message->type == SPAWNER_LIVE) {
 		if (l->count == l->room) {
 			size_t room = l->room ? l->room * 2 : 64;
-			void *live = room <= LIVE_MAX ? realloc(l->live, room * sizeof *l->live) : NULL;
+			void *live =
+				room <= LIVE_MAX ? realloc(l->live, room * sizeof *l->live) : NULL;
 			void *used = live ? realloc(l->used, room * sizeof *l->used) : NULL;
 
 			l->live = live ? live : l->live;
@@ -297,7 +300,7 @@ static void on_live(void *data, const struct spawner_header *message)
 /* ---- ends that nobody here was waiting for ---- */
 
 /* It ended while we were away, and the spawner knows how: that is better than "lost". */
-void recover_end(struct service *v, const struct spawner_ended *ended)
+void recover_end(struct service *v, const struct spawner_ended *ended, int verdict)
 {
 	struct stored_sandbox s = {0};
 	struct err e = {0};
@@ -305,6 +308,7 @@ void recover_end(struct service *v, const struct spawner_ended *ended)
 	if (store_sandbox_get(v->store, ended->id, &s, &e) != 0)
 		return;
 	if (s.state != STATE_ENDED && s.state != STATE_CREATING) {
+		s.verdict = s.verdict < 0 ? verdict : s.verdict;
 		box_lost(v, &s, box_judge_end(&s, ended));
 		lose_runs(v, s.id, s.reason);
 	}
@@ -317,9 +321,10 @@ void recover_end(struct service *v, const struct spawner_ended *ended)
 struct unwritten {
 	struct unwritten *next;
 	struct spawner_ended ended;
+	int verdict;
 };
 
-void recover_keep_end(struct service *v, const struct spawner_ended *ended)
+void recover_keep_end(struct service *v, const struct spawner_ended *ended, int verdict)
 {
 	struct unwritten *u;
 
@@ -329,7 +334,7 @@ void recover_keep_end(struct service *v, const struct spawner_ended *ended)
 	u = malloc(sizeof *u);
 	if (!u)
 		return; /* the spawner keeps it, and tells it after the next start */
-	*u = (struct unwritten){v->unwritten, *ended};
+	*u = (struct unwritten){v->unwritten, *ended, verdict};
 	v->unwritten = u;
 }
 
@@ -341,7 +346,7 @@ static void write_all(struct service *v)
 	for (struct run *r = v->runs; r; r = r->next)
 		run_write_again(r);
 	for (struct unwritten *u = v->unwritten; u; u = u->next)
-		recover_end(v, &u->ended);
+		recover_end(v, &u->ended, u->verdict);
 	audit(v, "system", NULL, "state.written_again", "state", NULL);
 }
 

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "service/http.h"
+#include "http/http.h"
 
 /* End the exchange with this object, which is stolen; NULL (no memory) is a 500. */
 void reply_json(struct exchange *x, int status, json_t *j);
@@ -17,7 +17,5 @@ void reply_lines_begin(struct exchange *x);
 
 /* Bytes as "data" and "encoding", the way results have them: UTF-8 or base64. 0 or -1. */
 int json_set_bytes(json_t *object, const void *data, size_t size);
-/* Decode base64 strictly (RFC 4648 with padding). Caller frees; NULL when it is not. */
-char *base64_decode(const char *text, size_t size, size_t *ret_size);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/run.h"
 
-#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/report.h"
@@ -373,8 +373,8 @@ static void on_clock(uv_timer_t *t)
 static void arm(struct run *r)
 {
 	uint64_t now = now_us(), left;
-	bool often = r->spec.cpu_time_us != SPEC_UNLIMITED ||
-		     r->spec.idle_timeout_us != SPEC_UNLIMITED;
+	bool often =
+		r->spec.cpu_time_us != SPEC_UNLIMITED || r->spec.idle_timeout_us != SPEC_UNLIMITED;
 
 	if (r->evidence.has_verdict || !r->started || r->spec.timeout_us == SPEC_UNLIMITED) {
 		if (!often || r->evidence.has_verdict || !r->started)
@@ -518,7 +518,8 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		on_begun(r, &begun);
 	} else if (f->type == FRAME_ENDED && ended_record_decode(payload, f->size, &ended) == 0) {
 		on_ended(r, &ended);
-	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+	} else if (f->type == FRAME_FAILED &&
+		   failed_record_decode(payload, f->size, &failed) == 0) {
 		on_failed(r, &failed);
 	} else if (f->type != FRAME_EOF && f->type != FRAME_OFFSET) {
 		sandbox_is_going(r);
@@ -581,17 +582,14 @@ static void could_not(struct run *r, const char *stage, const struct err *e)
 	uv_timer_start(&r->clock, on_could_not, 0, 0);
 }
 
-/* Only a full queue says nothing about its init; anything else is that of a dead one. */
+/* Want of something here says nothing about its init; anything else is that of a dead one. */
 static void cannot_talk(struct run *r, const char *stage, struct err *e)
 {
-	bool full = e->errnum == EAGAIN || e->errnum == EMFILE || e->errnum == ENFILE ||
-		    e->errnum == ENOMEM;
-
-	if (!full || r->box->killing) {
+	if (e->code != PROBLEM_UNAVAILABLE || r->box->killing) {
 		sandbox_is_going(r);
 		return;
 	}
-	err_set(e, e->errnum, "too much at a time");
+	r->busy = true;
 	could_not(r, stage, e);
 }
 
@@ -669,7 +667,8 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 	hang_up(r);
 	if (f->type == FRAME_DONE) {
 		next_file(r);
-	} else if (f->type == FRAME_FAILED && failed_record_decode(payload, f->size, &failed) == 0) {
+	} else if (f->type == FRAME_FAILED &&
+		   failed_record_decode(payload, f->size, &failed) == 0) {
 		err_set(&e, (int)failed.errnum, "%s", failed.what);
 		could_not(r, "files", &e);
 	} else {
@@ -718,10 +717,17 @@ static void next_file(struct run *r)
 	_cleanup_free_ char *decoded = NULL;
 	char full[SPEC_PATH_SIZE * 2];
 	struct err e = {0};
-	size_t size;
+	size_t size = json_string_length(content);
 
 	if (!row) {
 		start_command(r);
+		return;
+	}
+	coded = json_object_get(row, "content_base64");
+	if (coded && base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
+				   &size) < 0) {
+		err_set(&e, ENOMEM, "files: %s", path); /* what it is was checked */
+		could_not(r, "files", &e);
 		return;
 	}
 	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
@@ -739,11 +745,6 @@ static void next_file(struct run *r)
 		return;
 	}
 	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
-	coded = json_object_get(row, "content_base64");
-	if (coded)
-		decoded = base64_decode(json_string_value(coded), json_string_length(coded), &size);
-	else
-		size = json_string_length(content);
 	send_bytes(r->talk, coded ? decoded : json_string_value(content), size);
 }
 
@@ -877,67 +878,7 @@ void run_resume_output(struct run *r)
 		talk_resume(r->talk);
 }
 
-/* The name as a path of the API: everything but RFC 3986's unreserved characters and "/" encoded. */
-static json_t *artifact_href(const char *id, const char *path)
-{
-	_cleanup_free_ char *encoded = malloc(strlen(path) * 3 + 1);
-	char *to = encoded;
-
-	if (!encoded)
-		return json_null();
-	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
-		if (isalnum(*p) || strchr("-._~/", *p))
-			*to++ = (char)*p;
-		else
-			to += snprintf(to, 4, "%%%02X", *p);
-	*to = '\0';
-	return json_sprintf("/v1/runs/%s/artifacts/%s", id, encoded);
-}
-
-json_t *run_result_json(const struct run *r)
-{
-	json_t *j = r->json ? NULL : result_to_json(&r->result), *row;
-	size_t i;
-
-	if (r->json)
-		return json_incref(r->json);
-	json_array_foreach(json_object_get(j, "artifacts"), i, row) {
-		if (!json_is_null(json_object_get(row, "skipped")))
-			continue;
-		json_object_set_new(row, "href",
-				    artifact_href(r->result.id, json_string_value(json_object_get(
-									row, "path"))));
-		json_object_set_new(row, "executable",
-				    json_boolean(r->result.artifacts[i].executable));
-	}
-	return j;
-}
-
 /* ---- after a restart ---- */
-
-static int find_reason(const char *name)
-{
-	for (int i = 0; name && i < REASON_COUNT; i++)
-		if (strcmp(reasons[i].name, name) == 0)
-			return i;
-	return -1;
-}
-
-/* Why it was being killed when we were. */
-static void take_stored_verdict(struct run *r, const char *text)
-{
-	_cleanup_json_ json_t *j = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
-	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
-
-	r->evidence.has_verdict = reason == REASON_TIMEOUT || reason == REASON_CPU_TIME ||
-				  reason == REASON_IDLE_TIMEOUT || reason == REASON_OUTPUT_LIMIT ||
-				  reason == REASON_CANCELLED || reason == REASON_KILLED;
-	if (!r->evidence.has_verdict)
-		return;
-	r->evidence.verdict = (enum reason)reason;
-	snprintf(r->result.message, sizeof r->result.message, "%s",
-		 json_string_value(json_object_get(j, "message")) ?: "");
-}
 
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c)
 {
@@ -954,7 +895,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->input_bytes = stored->input_bytes;
 	r->owns_box = b->stored.one_shot;
 	r->number = c->number;
-	take_stored_verdict(r, stored->result);
+	run_take_stored_verdict(r, stored->result);
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
 	r->spec.memory_bytes = b->spec.memory_bytes;
@@ -969,59 +910,4 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
 	if (r->evidence.has_verdict && !r->owns_box) /* the kill may not have gone out */
 		tell_init(b, FRAME_KILL, &k, sizeof k);
-}
-
-/* The result that was written down before the end was brought about. */
-static bool take_stored_result(struct stored_run *stored)
-{
-	_cleanup_json_ json_t *j = stored->result ? json_loads(stored->result, JSON_ALLOW_NUL, NULL) : NULL;
-	const char *code = json_string_value(json_object_get(j, "error_code"));
-	int reason = find_reason(json_string_value(json_object_get(j, "reason")));
-	json_t *exit_code = json_object_get(j, "exit_code");
-
-	if (reason < 0)
-		return false;
-	stored->reason = (enum reason)reason;
-	stored->exit_code = json_is_integer(exit_code) ? (int)json_integer_value(exit_code) : -1;
-	free(stored->error_code);
-	stored->error_code = code ? strdup(code) : NULL;
-	return true;
-}
-
-static void make_lost_result(struct stored_run *stored, enum reason why)
-{
-	struct result result = {.reason = why,
-				.cpu_us = RESULT_UNKNOWN,
-				.memory_peak_bytes = RESULT_UNKNOWN,
-				.pids_peak = RESULT_UNKNOWN};
-	_cleanup_json_ json_t *j = NULL;
-	enum code code = result_code(&result);
-	struct spec spec = {0};
-
-	memcpy(result.id, stored->id, sizeof result.id);
-	memcpy(result.sandbox, stored->sandbox, sizeof result.sandbox);
-	snprintf(spec.profile, sizeof spec.profile, "default");
-	report_message(&result, &spec);
-	report_enforced(&result, &spec, NULL, NULL);
-	j = result_to_json(&result);
-	free(stored->result);
-	stored->result = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	stored->reason = why;
-	free(stored->error_code);
-	stored->error_code = code != CODE_NONE ? strdup(codes[code].name) : NULL;
-	stored->exit_code = -1;
-}
-
-void run_lost(struct service *v, struct stored_run *stored, enum reason why)
-{
-	struct err e = {0};
-
-	if (!take_stored_result(stored))
-		make_lost_result(stored, why == REASON_EXITED ? REASON_LOST : why);
-	stored->ended = true;
-	stored->ended_ms = wall_ms();
-	if (store_begin(v->store, &e) < 0 || store_run_put(v->store, stored, &e) < 0)
-		store_failed(v, &e);
-	audit(v, "system", stored->session, "run.end", stored->id,
-	      json_pack("{ss}", "reason", reasons[stored->reason].name));
 }

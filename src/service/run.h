@@ -22,15 +22,15 @@ struct run_ops {
 };
 
 struct run_request {
-	struct spec *spec;   /* command, env (complete), workdir, timeout, max_output; taken over */
-	char *input;         /* stdin, taken over, or NULL */
+	struct spec *spec; /* command, env (complete), workdir, timeout, max_output; taken over */
+	char *input;       /* stdin, taken over, or NULL */
 	size_t input_size;
-	bool stdin_open;     /* more of it comes by input_feed(); not with input */
-	bool streamed;       /* lossless, for on_output; nothing is kept */
-	bool owns_box;       /* one-shot: the sandbox ends with it */
-	bool artifacts;      /* keep what matches the spec's globs */
-	bool output_folder;  /* and all of /output */
-	json_t *files;       /* borrowed: checked array of files to put in first */
+	bool stdin_open;    /* more of it comes by input_feed(); not with input */
+	bool streamed;      /* lossless, for on_output; nothing is kept */
+	bool owns_box;      /* one-shot: the sandbox ends with it */
+	bool artifacts;     /* keep what matches the spec's globs */
+	bool output_folder; /* and all of /output */
+	json_t *files;      /* borrowed: checked array of files to put in first */
 	const char *owner, *session;
 	const char *kind; /* "run" or "exec" */
 	const char *input_sha256;
@@ -51,13 +51,14 @@ struct run {
 	uv_timer_t clock;
 	bool streamed, owns_box, want_artifacts, output_folder, stdin_open;
 	bool started, command_over, ending, cancelled, input_ended;
+	bool busy;      /* nothing was begun for want of something here */
 	bool unwritten; /* ended and told, but not in the store */
 	char *input;
 	size_t input_size, input_sent, input_taken;
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
-	json_t *json; /* the result, once it is complete */
+	json_t *json;                  /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;
@@ -89,6 +90,8 @@ void run_resume_output(struct run *r);
 
 /* After a restart: find a run of the store again by its tag. */
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c);
+/* Why it was being killed when we were, if it was: from its result in the store, or NULL. */
+void run_take_stored_verdict(struct run *r, const char *text);
 /* It was alive in the store, and no sandbox knows it: it gets the result that was written down before its end
  * was brought about, else one of this reason (why its sandbox ended). */
 void run_lost(struct service *v, struct stored_run *stored, enum reason why);

@@ -78,12 +78,21 @@ static void on_started(struct run *r)
 				   r->result.id, "sandbox", r->result.sandbox));
 }
 
-static void answer_refusal(struct call *c, const struct box *b)
+/* Nothing was begun. */
+static bool was_refused(const struct run *r)
+{
+	return (r->busy && !r->started) || sandbox_was_refused(r->box);
+}
+
+static void answer_refusal(struct call *c, const struct run *r)
 {
 	struct err e = {0};
 
 	c->gone = NULL;
-	sandbox_problem(b, &e);
+	if (r->busy)
+		problem_set(&e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
+	else
+		sandbox_problem(r->box, &e);
 	call_problem(c, &e);
 }
 
@@ -93,8 +102,8 @@ static void on_stream_end(struct run *r)
 	struct lines *l = c->data;
 	struct exchange *x = c->x;
 
-	if (sandbox_was_refused(r->box)) {
-		answer_refusal(c, r->box);
+	if (was_refused(r)) {
+		answer_refusal(c, r);
 		return;
 	}
 	begin_lines(c);
@@ -112,8 +121,8 @@ static void on_collected(struct run *r)
 {
 	struct call *c = r->data;
 
-	if (sandbox_was_refused(r->box))
-		answer_refusal(c, r->box);
+	if (was_refused(r))
+		answer_refusal(c, r);
 	else
 		call_reply(c, 200, run_result_json(r));
 }
@@ -181,8 +190,8 @@ static int take_rate(struct call *c, struct err *e)
 {
 	struct quota_denial denial = {.retry_after_s = 1};
 
-	if (quota_take_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, now_us(),
-			   &denial, e) == 0)
+	if (quota_take_run(c->service->quotas, c->owner, c->session[0] ? c->session : NULL,
+			   now_us(), &denial, e) == 0)
 		return 0;
 	return call_over_quota(c, &denial, e);
 }
@@ -302,7 +311,8 @@ void runs_list(struct call *c)
 	uint64_t limit;
 
 	if (call_number(c, "limit", 100, 1000, &limit, &e) < 0 ||
-	    store_run_list(c->service->store, sandbox, false, (unsigned)limit, add_run, &l, &e) < 0) {
+	    store_run_list(c->service->store, sandbox, false, (unsigned)limit, add_run, &l, &e) <
+		    0) {
 		json_decref(l.rows);
 		call_problem(c, &e);
 		return;
@@ -375,7 +385,8 @@ static void send_some(struct exchange *x)
 	bool complete;
 
 	while (s->left > 0) {
-		ssize_t n = read(s->fd, data, s->left < sizeof data ? (size_t)s->left : sizeof data);
+		ssize_t n =
+			read(s->fd, data, s->left < sizeof data ? (size_t)s->left : sizeof data);
 
 		if (n <= 0)
 			break;

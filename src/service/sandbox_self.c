@@ -41,11 +41,17 @@ struct rule {
 };
 
 /* The kernel looks at 32 bits of an int, so the filter does. */
-#define INT(n, value)        {n, SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)(value)}
-#define BITS(n, mask, value) {n, SCMP_CMP_MASKED_EQ, (scmp_datum_t)(mask), value}
-#define COUNT(...)           (sizeof((struct scmp_arg_cmp[]){__VA_ARGS__}) / sizeof(struct scmp_arg_cmp))
-#define CALL(name)           {SCMP_SYS(name), 0, {{0}}},
-#define WHEN(name, ...)      {SCMP_SYS(name), COUNT(__VA_ARGS__), {__VA_ARGS__}},
+#define INT(n, value)                                                    \
+	{                                                                \
+		n, SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)(value) \
+	}
+#define BITS(n, mask, value)                                       \
+	{                                                          \
+		n, SCMP_CMP_MASKED_EQ, (scmp_datum_t)(mask), value \
+	}
+#define COUNT(...)      (sizeof((struct scmp_arg_cmp[]){__VA_ARGS__}) / sizeof(struct scmp_arg_cmp))
+#define CALL(name)      {SCMP_SYS(name), 0, {{0}}},
+#define WHEN(name, ...) {SCMP_SYS(name), COUNT(__VA_ARGS__), {__VA_ARGS__}},
 
 static const struct rule allowed[] = {
 #include "service/self_calls.def"
@@ -98,8 +104,8 @@ enum {
 	SCOPE_ABSTRACT_UNIX = 1 << 0,
 	SCOPE_SIGNAL = 1 << 1, /* ABI 6 */
 	RULE_PATH_BENEATH = 1,
-	STATE = FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR |
-		FS_MAKE_REG | FS_TRUNCATE,
+	STATE = FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_REMOVE_DIR | FS_REMOVE_FILE |
+		FS_MAKE_DIR | FS_MAKE_REG | FS_TRUNCATE,
 };
 
 struct ruleset_attr {
@@ -117,9 +123,11 @@ static struct ruleset_attr handled(int abi)
 	const char *notify = getenv("NOTIFY_SOCKET");
 	struct ruleset_attr a = {.fs = FS_ABI_1};
 
-	a.fs |= (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
+	a.fs |= (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) |
+		(abi >= 5 ? FS_IOCTL_DEV : 0);
 	a.net = abi >= 4 ? NET_TCP : 0;
-	a.scoped = abi < 6 ? 0 : SCOPE_SIGNAL | (notify && *notify == '@' ? 0 : SCOPE_ABSTRACT_UNIX);
+	a.scoped =
+		abi < 6 ? 0 : SCOPE_SIGNAL | (notify && *notify == '@' ? 0 : SCOPE_ABSTRACT_UNIX);
 	return a;
 }
 

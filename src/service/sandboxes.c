@@ -62,7 +62,7 @@ void sandbox_problem(const struct box *b, struct err *e)
 		b->stored.message ? b->stored.message : "the sandbox could not be made");
 	if (sandbox_was_refused(b))
 		e->code = b->errnum == EPERM || b->errnum == EACCES ? PROBLEM_FORBIDDEN
-								     : PROBLEM_INVALID_REQUEST;
+								    : PROBLEM_INVALID_REQUEST;
 	else
 		e->code = b->failed_code ? (int)b->failed_code : CODE_SANDBOX_CREATE_FAILED;
 }
@@ -122,7 +122,8 @@ static int answer_again(struct call *c, const char *key, struct err *e)
 		return 1;
 	}
 	if (store_sandbox_get(c->service->store, id, &stored, e) != 0)
-		return problem_set(e, PROBLEM_CONFLICT, "the sandbox of this Idempotency-Key is gone");
+		return problem_set(e, PROBLEM_CONFLICT,
+				   "the sandbox of this Idempotency-Key is gone");
 	{
 		json_t *j = sandbox_json(&stored, NULL);
 
@@ -139,7 +140,8 @@ static int check_key(const char *key, struct err *e)
 	for (size_t i = 0; i < n; i++)
 		if (key[i] <= ' ' || key[i] > '~')
 			n = 0;
-	return n == 0 || n > 255 ? err_set(e, 0, "Idempotency-Key: 1 to 255 printable characters") : 0;
+	return n == 0 || n > 255 ? err_set(e, 0, "Idempotency-Key: 1 to 255 printable characters")
+				 : 0;
 }
 
 static void create(struct call *c, const char *key)
@@ -167,8 +169,8 @@ static void create(struct call *c, const char *key)
 		call_problem(c, &e);
 		return;
 	}
-	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "sandbox.create", b->stored.id,
-	      NULL);
+	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "sandbox.create",
+	      b->stored.id, NULL);
 	wait_until_made(c, b);
 }
 
@@ -252,8 +254,9 @@ void sandboxes_list(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
-	call_reply(c, 200, json_pack("{so so}", "sandboxes", p.rows, "next",
-				     p.more ? json_string(p.last) : json_null()));
+	call_reply(c, 200,
+		   json_pack("{so so}", "sandboxes", p.rows, "next",
+			     p.more ? json_string(p.last) : json_null()));
 }
 
 /* ---- by id ---- */
@@ -355,7 +358,8 @@ static void on_changed(struct waiter *w, struct box *b)
 	reply_box(call_of_waiter(w), 200, b);
 }
 
-static void change(struct call *c, enum state wanted, void (*ask)(struct box *b), const char *action)
+static void change(struct call *c, enum state wanted, void (*ask)(struct box *b),
+		   const char *action)
 {
 	struct stored_sandbox stored = {0};
 	struct err e = {0};
@@ -399,7 +403,7 @@ static int read_renewal(struct call *c, uint64_t *life, uint64_t *idle, struct e
 	json_t *value;
 
 	json_object_foreach(c->body, key, value) {
-		uint64_t *field = strcmp(key, "timeout") == 0	     ? life
+		uint64_t *field = strcmp(key, "timeout") == 0        ? life
 				  : strcmp(key, "idle_timeout") == 0 ? idle
 								     : NULL;
 
@@ -435,7 +439,8 @@ void sandboxes_renew(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
-	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "sandbox.renew", c->id, NULL);
+	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "sandbox.renew", c->id,
+	      NULL);
 	box_renew(c->box, life, idle);
 	reply_box(c, 200, c->box);
 }

@@ -28,11 +28,19 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "native/cgroup.h"
 #include "native/slot.h"
 #include "service/config.h"
 #include "settings/settings.h"
 
-enum { EXIT_USAGE = 2, FAST_S = 2, BACKLOG = 1024, MOST_PAUSE_MS = 5000, STOP_LIMIT_S = 10, OLD_ONE_MS = 3000 };
+enum {
+	EXIT_USAGE = 2,
+	FAST_S = 2,
+	BACKLOG = 1024,
+	MOST_PAUSE_MS = 5000,
+	STOP_LIMIT_S = 10,
+	OLD_ONE_MS = 3000
+};
 
 struct child {
 	const char *name;
@@ -570,6 +578,19 @@ static int run(struct serve *s)
 
 /* ---- the beginning ---- */
 
+/* What the spawner cannot do without, and would only say to be started again, for ever. */
+static int check_host(const struct serve *s, struct err *e)
+{
+	struct cgroup_host host;
+	struct id_range range;
+
+	cgroup_host_find(&s->places, &host);
+	if (host.version == CGROUP_NONE)
+		return err_set(e, 0, "limits cannot be enforced: %s", host.why_not);
+	return id_range_find(&s->places, json_string_value(json_object_get(s->file, "uid_range")),
+			     &range, e);
+}
+
 static int parse(struct serve *s, char **argv, const char **ret_file, struct err *e)
 {
 	for (char **p = argv + 1; *p; p++) {
@@ -620,7 +641,7 @@ int main(int argc, char **argv)
 			strerror(errno));
 		return 1;
 	}
-	if (open_everything(s, &e) < 0) {
+	if (check_host(s, &e) < 0 || open_everything(s, &e) < 0) {
 		fprintf(stderr, "cloche serve: %s\n", e.text);
 		return 1;
 	}

@@ -94,10 +94,12 @@ int service_commit(struct service *v)
 	if (store_commit(v->store, &e) < 0)
 		store_failed(v, &e);
 	missed = TAKE(v->store_missed, false);
-	if (missed)
+	if (missed) {
+		v->store_losses++;
 		recover_store(v);
-	else if (v->store_error[0] && v->store_wrote)
+	} else if (v->store_error[0] && v->store_wrote && !uv_is_active((uv_handle_t *)&v->again)) {
 		v->store_error[0] = '\0';
+	}
 	v->store_wrote = false;
 	return missed ? -1 : 0;
 }
@@ -106,7 +108,8 @@ int service_record(struct service *v, struct err *e)
 {
 	if (service_commit(v) == 0)
 		return 0;
-	return problem_set(e, PROBLEM_UNAVAILABLE, "the state cannot be written; nothing was begun");
+	return problem_set(e, PROBLEM_UNAVAILABLE,
+			   "the state cannot be written; nothing was begun");
 }
 
 void audit(struct service *v, const char *actor, const char *session, const char *action,

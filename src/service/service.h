@@ -12,7 +12,7 @@
 #include <uv.h>
 
 #include "service/config.h"
-#include "service/http.h"
+#include "http/http.h"
 #include "settings/settings.h"
 #include "store/quota.h"
 #include "store/store.h"
@@ -35,7 +35,7 @@ struct metrics {
 struct service {
 	uv_loop_t loop;
 	struct service_config config;
-	json_t *file;           /* the whole configuration, or NULL */
+	json_t *file; /* the whole configuration, or NULL */
 	const char *file_name;
 	struct places places;
 	struct settings policy; /* its policy */
@@ -44,7 +44,7 @@ struct service {
 	struct link *link;
 	struct quota_table *quotas;
 	struct quota owner_quota; /* the default */
-	struct box *boxes[4096]; /* by id; chained */
+	struct box *boxes[4096];  /* by id; chained */
 	size_t box_count;
 	struct run *runs; /* that are not ended */
 	struct subscriber *subscribers;
@@ -54,12 +54,13 @@ struct service {
 	uv_prepare_t commit;
 	uv_timer_t housekeeping;
 	uid_t operator_uid; /* on the socket as good as root: whose service it is */
-	char *openapi; /* the document, or NULL */
+	char *openapi;      /* the document, or NULL */
 	size_t openapi_size;
 	char store_error[768]; /* why the last write failed; "" when it did not */
 	bool store_wrote;
-	bool store_missed; /* a write of this turn failed */
-	uv_timer_t again;  /* what could not be written is tried again */
+	bool store_missed;           /* a write of this turn failed */
+	uint64_t store_losses;       /* turns whose writes failed */
+	uv_timer_t again;            /* what could not be written is tried again */
 	struct unwritten *unwritten; /* recover.c */
 	bool stopping, ready, failed;
 	int64_t started_ms;

@@ -69,8 +69,7 @@ void talk_limit(struct talk *t, unsigned seconds)
 {
 	if (!seconds && t->limit_s)
 		uv_timer_stop(&t->silence);
-	if (t->closed || !seconds || t->limit_s ||
-	    uv_timer_init(t->poll.loop, &t->silence) < 0)
+	if (t->closed || !seconds || t->limit_s || uv_timer_init(t->poll.loop, &t->silence) < 0)
 		return;
 	t->silence.data = t;
 	t->limit_s = seconds;
@@ -162,8 +161,11 @@ static void on_ready(uv_poll_t *p, int status, int events)
 	t->inside = true;
 	if (t->limit_s && uv_is_active((uv_handle_t *)&t->silence))
 		uv_timer_again(&t->silence);
-	if (status < 0) { /* an error is pending (libuv stops then); what was said before it still counts */
+	if (status <
+	    0) { /* an error is pending (libuv stops then); what was said before it still counts */
 		t->watched = 0;
+		if (t->out_size)
+			write_some(t); /* takes the error, and drops what nobody will read */
 		if (!t->paused)
 			read_some(t);
 	} else {
@@ -173,6 +175,7 @@ static void on_ready(uv_poll_t *p, int status, int events)
 			t->told_to_wait = false;
 			if (t->ops->on_room)
 				t->ops->on_room(t);
+			deliver(t); /* it may have resumed, and whole frames wait here */
 		}
 		if (!t->closed && events & UV_READABLE)
 			read_some(t);

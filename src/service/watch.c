@@ -57,11 +57,11 @@ void event_emit(struct service *v, const char *type, const struct box *b, const 
 		const char *reason)
 {
 	int64_t seq = ++v->event_seq;
-	json_t *event = json_pack("{sI so ss ss so so ss}", "seq", (json_int_t)seq, "time",
-				  time_json(wall_ms()), "type", type, "sandbox", b->stored.id, "run",
-				  run ? json_string(run) : json_null(), "reason",
-				  reason ? json_string(reason) : json_null(), "owner",
-				  b->stored.owner);
+	json_t *event =
+		json_pack("{sI so ss ss so so ss}", "seq", (json_int_t)seq, "time",
+			  time_json(wall_ms()), "type", type, "sandbox", b->stored.id, "run",
+			  run ? json_string(run) : json_null(), "reason",
+			  reason ? json_string(reason) : json_null(), "owner", b->stored.owner);
 
 	json_decref(v->events[seq % EVENTS_KEPT]);
 	v->events[seq % EVENTS_KEPT] = event;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -432,6 +433,8 @@ struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock
 	}
 	b->source.kind = SOURCE_BOX;
 	b->meta = *m;
+	if (!s->places.rootless) /* it was made with less; its commands have what we have */
+		setpriority(PRIO_PROCESS, (id_t)m->created.pid, getpriority(PRIO_PROCESS, 0));
 	b->pidfd = pidfd;
 	b->lock = lock;
 	b->freeze_fd = -1;

@@ -368,7 +368,8 @@ static int take_descriptor(const struct spawner_volume *v, int fd, int *ret_fd, 
 	if (flags < 0 || fstat(fd, &st) < 0)
 		return err_set(e, errno, "the descriptor for %s", v->box);
 	if (flags & O_PATH)
-		return err_set(e, EPERM, "the volume for %s: its descriptor must be open for reading",
+		return err_set(e, EPERM,
+			       "the volume for %s: its descriptor must be open for reading",
 			       v->box);
 	if (st.st_uid == 0 || st.st_uid != v->owner)
 		return err_set(e, EPERM,

@@ -64,7 +64,7 @@ static void start(struct spawner *s, struct worker *w, struct queued *q)
 
 void creation_next(struct spawner *s)
 {
-	for (size_t i = 0; i < WORKERS_MAX && s->queue_count; i++) {
+	for (size_t i = 0; i < s->worker_count && s->queue_count; i++) {
 		struct queued *q = &s->queue[s->queue_first];
 
 		if (s->workers[i].used)

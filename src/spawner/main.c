@@ -206,6 +206,17 @@ static int open_loop(struct spawner *s, struct err *e)
 	return 0;
 }
 
+/* Making one is work for a processor. More at a time than there are makes none of them sooner, and all who run
+ * commands meanwhile wait; one more keeps them busy when one waits for a disk. */
+static void count_workers(struct spawner *s)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	s->worker_count = cpus < 2 ? 2 : (size_t)cpus + 1;
+	if (s->worker_count > WORKERS_MAX)
+		s->worker_count = WORKERS_MAX;
+}
+
 /* Two descriptors per sandbox: there are never more than can be had. */
 static void raise_limits(struct spawner *s)
 {
@@ -241,6 +252,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	raise_limits(s);
 	if (launch_prepare(&init, e) < 0)
 		return -1;
+	count_workers(s);
 	s->ending = a->end_all; /* kills what it adopts, serves nobody, ends with the last one */
 	if (boxes_adopt(s, e) < 0)
 		return -1;

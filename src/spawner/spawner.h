@@ -105,6 +105,7 @@ struct spawner {
 	struct end *ends, **ends_end;
 	size_t end_count;
 	struct worker workers[WORKERS_MAX];
+	size_t worker_count;            /* how many of them may work at a time */
 	struct queued queue[QUEUE_MAX]; /* a ring */
 	size_t queue_first, queue_count;
 	uint64_t sweep_ms; /* 0: no sweep is due */

@@ -16,7 +16,7 @@
 #include "native/launch.h"
 #include "spawner/disk.h"
 
-enum { BACKLOG = 128 };
+enum { BACKLOG = 128, CREATION_NICE = 5 };
 
 struct work {
 	const struct worker_place *place;
@@ -190,6 +190,9 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 	}
 	if (pid == 0) {
 		become_child(parent);
+		/* Who runs commands goes first; box_add() gives it back. Only root can give it back. */
+		if (!w->places->rootless && nice(CREATION_NICE) < 0)
+			errno = 0;
 		keep[n++] = p[1];
 		keep[n++] = w->sandboxes;
 		keep[n++] = init;

@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "service/http.h"
+#include "http/http.h"
 
 #define CHECK(x)                 \
 	do {                     \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tar from a sandbox: any bytes, in pieces of any size. The reader gives the same entries whatever the
+ * A tar from a sandbox or a client: any bytes, in pieces of any size. The reader gives the same entries whatever the
  * pieces, and no name that could lead anywhere; then it is unpacked for real into a folder in memory, beside
  * which nothing may appear.
  */
@@ -46,13 +46,49 @@ static void check_path(const char *path)
 	}
 }
 
+static int is_same(void *context, const struct tar_entry *t, struct err *e)
+{
+	const struct tar_entry *want = context;
+
+	(void)e;
+	CHECK(strcmp(t->path, want->path) == 0 && strcmp(t->target, want->target) == 0);
+	CHECK(t->type == want->type && t->size == want->size && t->mode == want->mode);
+	return 0;
+}
+
+static int no_data(void *context, const char *data, size_t size, struct err *e)
+{
+	(void)context;
+	(void)data;
+	(void)size;
+	(void)e;
+	abort();
+}
+
+/* What is read can be written, and read again. */
+static void check_written_back(const struct tar_entry *t)
+{
+	const struct tar_sink sink = {is_same, no_data, NULL, (void *)(uintptr_t)t};
+	struct tar_reader *r = malloc(sizeof *r);
+	char header[TAR_HEADER_MAX];
+	size_t size = tar_header(header, t);
+	struct err e;
+
+	CHECK(r && size > 0 && size % TAR_BLOCK == 0);
+	tar_reader_init(r, &sink);
+	CHECK(tar_feed(r, header, size, &e) == 0 && r->entries == 1);
+	free(r);
+}
+
 static int take_entry(void *context, const struct tar_entry *t, struct err *e)
 {
 	struct seen *s = context;
 
 	(void)e;
-	CHECK(memchr(t->path, '\0', sizeof t->path) && memchr(t->target, '\0', sizeof t->target));
+	CHECK(strlen(t->path) > 0 && strlen(t->path) < TAR_PATH_SIZE);
+	CHECK(strlen(t->target) < TAR_PATH_SIZE && !*t->target == (t->type != TAR_LINK));
 	check_path(t->path);
+	check_written_back(t);
 	CHECK((t->mode & ~0777u) == 0);
 	CHECK(t->type == TAR_FILE || t->size == 0);
 	s->entries++;

@@ -202,7 +202,7 @@ CAPABILITIES = {
     "idmap": ("needs newuidmap", lambda: _have("newuidmap")),
     "musl": ("builds small static programs", lambda: _have("musl-gcc")),
     "pypi": ("uses packages from PyPI", lambda: __import__("pydeps").make()[0] is not None),
-    "service": ("starts a service", lambda: os.geteuid() == 0 and run(["serve", "--help"], json=False).returncode == 0),
+    "service": ("starts a service", lambda: (os.geteuid() == 0 or can("rootless")) and run(["serve", "--help"], json=False).returncode == 0),
     "debootstrap": ("installs the package in a fresh Debian", lambda: os.geteuid() == 0 and _have("debootstrap", "dpkg-deb")),
     "lintian": ("asks lintian", lambda: _have("lintian")),
     "docker": ("talks to a Docker engine", lambda: _have("docker") and

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the contract tests share: the invariants of a result, and waiting for what an event tells."""
 import datetime
+import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,7 @@ def stamp(text):
 
 def ended(box, seconds=20):
     """The sandbox object after its end; waits on the service's events."""
-    with box.client.stream("GET", "/v1/events", query={"sandbox": box.id, "since": 0}, timeout=seconds) as events:
+    with box.client.stream("GET", "/v1/events", query={"sandbox": box.id, "since": 0}, timeout=seconds * SLOWER) as events:
         row = box.object()
         if row["state"] != "ended":
             events.until(lambda e: e.get("type") == "sandbox.ended")
@@ -66,9 +67,12 @@ def ended(box, seconds=20):
     return row
 
 
+SLOWER = 5 if "CLOCHE_VM" in os.environ else 1  # an emulated processor
+
+
 def until(condition, seconds=10, what="the condition"):
     """Wait for what no stream tells."""
-    limit = time.monotonic() + seconds
+    limit = time.monotonic() + seconds * SLOWER
     while True:
         value = condition()
         if value:

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "service/http.h"
+#include "http/http.h"
 
 static struct http_server *server;
 static uv_loop_t *loop;

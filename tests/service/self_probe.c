@@ -41,7 +41,8 @@ static char own[4096], link_out[4096];
 static const char *foreign;
 static int tcp = -1, other_port = -1, page_size = 4096;
 static void *page;
-static struct sockaddr_un abstract_name = {.sun_family = AF_UNIX, .sun_path = "\0cloche-self-probe"};
+static struct sockaddr_un abstract_name = {.sun_family = AF_UNIX,
+					   .sun_path = "\0cloche-self-probe"};
 
 static int open_close(const char *path, int flags)
 {
@@ -77,14 +78,17 @@ static long abstract_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	return fd < 0 ? -1 : connect(fd, (void *)&abstract_name, offsetof(struct sockaddr_un, sun_path) + EARLY);
+	return fd < 0 ? -1
+		      : connect(fd, (void *)&abstract_name,
+				offsetof(struct sockaddr_un, sun_path) + EARLY);
 }
 
 /* A connection that came from outside, taken apart and made to lead elsewhere. */
 static long tcp_elsewhere(void)
 {
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)other_port),
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)other_port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	return connect(tcp, &none, sizeof none) < 0 ? -1 : connect(tcp, (void *)&to, sizeof to);
@@ -92,15 +96,17 @@ static long tcp_elsewhere(void)
 
 static long tcp_fast(int flags, bool address)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)other_port),
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)other_port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	return sendto(tcp, "x", 1, flags | MSG_NOSIGNAL, address ? (void *)&to : NULL, address ? sizeof to : 0);
+	return sendto(tcp, "x", 1, flags | MSG_NOSIGNAL, address ? (void *)&to : NULL,
+		      address ? sizeof to : 0);
 }
 
 static long fast_message(void)
 {
-	struct iovec v = {(void *)(uintptr_t)"x", 1};
+	struct iovec v = {(void *)(uintptr_t) "x", 1};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
 
 	return sendmsg(tcp, &m, MSG_FASTOPEN | MSG_NOSIGNAL);
@@ -218,7 +224,8 @@ static void try_sockets(void)
 	try("send and connect", tcp_fast(MSG_FASTOPEN, false));
 	try("sendmsg and connect", fast_message());
 	try("setsockopt SO_MARK", setsockopt(tcp, SOL_SOCKET, SO_MARK, &(int){0}, sizeof(int)));
-	try("setsockopt SO_KEEPALIVE", setsockopt(tcp, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int)));
+	try("setsockopt SO_KEEPALIVE",
+	    setsockopt(tcp, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int)));
 	try("TCP to elsewhere", tcp_elsewhere());
 }
 
@@ -247,9 +254,11 @@ static void prepare(void)
 	if (connect(client, (void *)&a, sizeof a) < 0)
 		exit(1);
 	tcp = accept4(l, NULL, NULL, SOCK_CLOEXEC);
-	page = mmap(NULL, (size_t)page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	page = mmap(NULL, (size_t)page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		    -1, 0);
 	if (tcp < 0 || page == MAP_FAILED ||
-	    bind(s, (void *)&abstract_name, offsetof(struct sockaddr_un, sun_path) + EARLY) < 0 || listen(s, 8) < 0)
+	    bind(s, (void *)&abstract_name, offsetof(struct sockaddr_un, sun_path) + EARLY) < 0 ||
+	    listen(s, 8) < 0)
 		exit(1);
 }
 

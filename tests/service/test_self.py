@@ -288,7 +288,8 @@ def test_AP_08_a_process_a_terminal_and_a_run_hold_no_descriptor_of_the_service(
     box = boxes(profile="dev")
     command = ["sh", "-c", "for f in /proc/self/fd/*; do echo $f $(readlink $f); done; ls -l /dev/fd/ >/dev/null"]
     for more in ({}, {"tty": True}, {"stdin": True}):
-        process = box.start(command, **more)
+        # It looks when its input has ended: who is asked for input is still there.
+        process = box.start([*command[:2], "cat; " + command[2]] if "stdin" in more else command, **more)
         if "stdin" in more:
             process.stdin(b"", eof=True)
         process.wait()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the command line believes of an answer: HTTP strictly, NDJSON line by line, base64 without slack. */
+/* What the command line believes of an answer: HTTP strictly, NDJSON line by line. */
 #include "unit.h"
 
 #include <jansson.h>
@@ -281,43 +281,6 @@ static void test_lines_refused(void **state)
 	free(long_line);
 }
 
-static void test_base64(void **state)
-{
-	static const struct {
-		const char *text, *data;
-	} good[] = {
-		{"", ""},
-		{"Zg==", "f"},
-		{"Zm8=", "fo"},
-		{"Zm9v", "foo"},
-		{"Zm9vYg==", "foob"},
-		{"Zm9vYmE=", "fooba"},
-		{"+/+/", "\xfb\xff\xbf"},
-	};
-	static const char *const bad[] = {
-		"Z",    "Zg",     "Zg=",    "Zg=a",     "Zh==", "Zm9=", "====", "=g==",
-		"Zm 8", "Zm8=\n", "Zm9v\n", "Zm8=Zm8=", "Z===", "Zm9-", "Zm9_", "\xff\xff\xff\xff"};
-	size_t size;
-	char *data;
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-		assert_int_equal(base64_decode(good[i].text, strlen(good[i].text), &data, &size),
-				 0);
-		assert_int_equal(size, strlen(good[i].data));
-		assert_string_equal(data, good[i].data);
-		free(data);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-		if (base64_decode(bad[i], strlen(bad[i]), &data, &size) != -EINVAL)
-			fail_msg("taken: %s", bad[i]);
-	/* Every byte, at every place of a group. */
-	assert_int_equal(base64_decode("AAECAwT//v0=", 12, &data, &size), 0);
-	assert_int_equal(size, 8);
-	assert_memory_equal(data, "\0\1\2\3\4\xff\xfe\xfd", 8);
-	free(data);
-}
-
 static void check_data(const char *text, const char *want, size_t want_size)
 {
 	json_t *event = json_loads(text, JSON_ALLOW_NUL, NULL);
@@ -367,8 +330,7 @@ int main(void)
 		cmocka_unit_test(test_answers),        cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_endless_header), cmocka_unit_test(test_sink_ends_it),
 		cmocka_unit_test(test_lines),          cmocka_unit_test(test_lines_refused),
-		cmocka_unit_test(test_base64),         cmocka_unit_test(test_event_data),
-		cmocka_unit_test(test_url_encode),
+		cmocka_unit_test(test_event_data),     cmocka_unit_test(test_url_encode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

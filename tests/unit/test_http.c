@@ -2,10 +2,10 @@
 /* The parts of the HTTP server that need no socket: targets, headers, framing. */
 #include "unit.h"
 
-#include "service/connection.h"
-#include "service/framing.h"
-#include "service/head.h"
-#include "service/target.h"
+#include "http/connection.h"
+#include "http/framing.h"
+#include "http/head.h"
+#include "http/target.h"
 
 static const struct http_limits limits = {.header_bytes = 4096, .fields = 8, .path_bytes = 512};
 

@@ -38,7 +38,8 @@ static void test_copy_public(void **state)
 	symlinkat("/etc/shadow", dir, "from/link");
 	symlinkat("nowhere", dir, "from/sub/dangling");
 	assert_int_equal(mknodat(dir, "from/fifo", S_IFIFO | 0666, 0), 0);
-	assert_int_equal(utimensat(dir, "from/file", (const struct timespec[]){{1, 0}, {2, 3}}, 0), 0);
+	assert_int_equal(utimensat(dir, "from/file", (const struct timespec[]){{1, 0}, {2, 3}}, 0),
+			 0);
 	assert_int_equal(tree_copy_public(dir, to, "from", left_out), 0);
 
 	assert_int_equal(read_at(to, "from/file", text, sizeof text), 7);

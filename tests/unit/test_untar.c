@@ -1,64 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hostile tar on this machine: nothing outside the folder, no link followed, nothing half written; and a
  * tar of our own read back. */
-#include "unit.h"
+#include "tar_unit.h"
 
+#include "client/tar_make.h"
 #include "client/untar.h"
-
-struct archive {
-	char data[64 << 10];
-	size_t size;
-};
-
-static void set_sum(char *b)
-{
-	unsigned sum = 0;
-
-	memset(b + 148, ' ', 8);
-	for (int i = 0; i < TAR_BLOCK; i++)
-		sum += (unsigned char)b[i];
-	snprintf(b + 148, 8, "%06o", sum);
-}
-
-static char *add_header(struct archive *a, char type, const char *name, const char *target,
-			size_t size, unsigned mode)
-{
-	char *b = a->data + a->size;
-
-	assert_true(a->size + TAR_BLOCK <= sizeof a->data);
-	memset(b, 0, TAR_BLOCK);
-	memcpy(b, name, strnlen(name, 100));
-	snprintf(b + 100, 8, "%07o", mode & 07777);
-	snprintf(b + 124, 12, "%011o", (unsigned)size);
-	b[156] = type;
-	memcpy(b + 157, target, strnlen(target, 100));
-	memcpy(b + 257, "ustar\00000", 8);
-	set_sum(b);
-	a->size += TAR_BLOCK;
-	return b;
-}
-
-static void add_bytes(struct archive *a, const void *data, size_t size)
-{
-	size_t room = (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
-
-	assert_true(a->size + room <= sizeof a->data);
-	memset(a->data + a->size, 0, room);
-	memcpy(a->data + a->size, data, size);
-	a->size += room;
-}
-
-static void add_file(struct archive *a, const char *name, const char *text)
-{
-	add_header(a, '0', name, "", strlen(text), 0644);
-	add_bytes(a, text, strlen(text));
-}
-
-static void add_end(struct archive *a)
-{
-	memset(a->data + a->size, 0, 2 * TAR_BLOCK);
-	a->size += 2 * TAR_BLOCK;
-}
 
 static unsigned left_out;
 static char last_left_out[512];
@@ -144,9 +90,8 @@ static void test_files_and_folders(void **state)
 
 static void test_names_that_lead_outside(void **state)
 {
-	static const char *const names[] = {"../x", "/x",   "/",     "a/../../x", "a/..",
-					    "..",   "a//x", "a/./x", "./../x",    "./.",
-					    ".//x", "a/.",  "./"};
+	static const char *const names[] = {"../x", "/x",     "/",   "a/../../x", "a/..",
+					    "..",   "./../x", "./.", "a/.",       "./"};
 	char path[256];
 	_cleanup_close_ int outer = scratch_make(path), dir = -1;
 	struct archive *a = malloc(sizeof *a);
@@ -163,7 +108,7 @@ static void test_names_that_lead_outside(void **state)
 		add_end(a);
 		if (unpack(dir, a, 512, true, 1 << 20, &e) != -1)
 			fail_msg("taken: %s", names[i]);
-		assert_contains(e.text, "the archive is not understood");
+		assert_contains(e.text, "archive: a ");
 		assert_false(is_there(outer, "x"));
 		assert_false(is_there(dir, "x"));
 	}
@@ -230,11 +175,9 @@ static void test_left_out(void **state)
 		char type;
 		const char *name, *why;
 	} cases[] = {
-		{'1', "hard", "neither"},        {'3', "char", "neither"},
-		{'4', "block", "neither"},       {'6', "fifo", "neither"},
-		{'L', "gnu", "neither"},         {'5', "es\033c", "control"},
-		{'5', "line\nbreak", "control"}, {'5', "c1\xc2\x9b", "control"},
-		{'5', "raw\x9b", "control"},     {'5', "del\x7f", "control"},
+		{'2', "link", "a link (--links)"}, {'5', "es\033c", "control"},
+		{'5', "line\nbreak", "control"},   {'5', "c1\xc2\x9b", "control"},
+		{'5', "raw\x9b", "control"},       {'5', "del\x7f", "control"},
 	};
 	char path[256];
 	_cleanup_close_ int dir = scratch_make(path);
@@ -246,12 +189,13 @@ static void test_left_out(void **state)
 		struct err e = {0};
 
 		a->size = 0;
-		add_header(a, cases[i].type, cases[i].name, "target", 0, 0644);
 		add_file(a, "\x01", "content is passed over");
+		add_header(a, cases[i].type, cases[i].name, "target", 0, 0644);
 		add_file(a, "after", "fine");
 		add_end(a);
 		assert_int_equal(unpack(dir, a, 100, false, 1 << 20, &e), 0);
 		assert_int_equal(left_out, 2);
+		assert_contains(last_left_out, cases[i].why);
 		assert_false(is_there(dir, cases[i].name));
 		check_text(dir, "after", "fine");
 	}
@@ -275,7 +219,6 @@ static void refused(const struct archive *a, const char *why)
 static void test_broken(void **state)
 {
 	struct archive *a = calloc(1, sizeof *a);
-	char *b;
 
 	(void)state;
 	assert_non_null(a);
@@ -284,106 +227,17 @@ static void test_broken(void **state)
 	add_bytes(a, "x", 1);
 	refused(a, "cut off");
 	a->size = 0;
-	add_file(a, "whole", "x");
-	refused(a, "cut off"); /* no blocks of zeros */
-	add_end(a);
-	a->data[a->size++] = 'x';
-	refused(a, "more behind its end");
-	a->size = 0;
 	add_header(a, '0', "half", "", 1001, 0644);
 	refused(a, "--max-size");
 	a->size = 0;
-	add_header(a, '5', "d", "", 5, 0755);
-	refused(a, "content of what is no file");
-	a->size = 0;
-	b = add_header(a, '0', "x", "", 0, 0644);
-	b[0] = 'y'; /* the checksum does not fit any more */
-	refused(a, "a header block");
-	a->size = 0;
-	b = add_header(a, '0', "x", "", 0, 0644);
-	memcpy(b + 124, "00000000009", 11);
-	set_sum(b);
-	refused(a, "a number");
-	a->size = 0;
-	b = add_header(a, '0', "x", "", 0, 0644);
-	memset(b + 124, 0xff, 12);
-	set_sum(b);
-	refused(a, "a number");
-	a->size = 0;
-	b = add_header(a, '0', "x", "", 0, 0644);
-	b[124] = (char)0x80; /* a size in binary: 2^62 */
-	memset(b + 125, 0, 11);
-	b[128] = 0x40;
-	set_sum(b);
-	refused(a, "a number");
-	a->size = 0;
-	add_bytes(a, "\0", 1); /* one block of zeros, then more */
-	add_file(a, "x", "y");
-	refused(a, "more behind its end");
+	add_header(a, '1', "hard", "half", 0, 0644);
+	refused(a, "hard links are not taken");
 	free(a);
-}
-
-static void add_pax(struct archive *a, const char *records, size_t size)
-{
-	add_header(a, 'x', "pax", "", size, 0644);
-	add_bytes(a, records, size);
-}
-
-static void test_pax(void **state)
-{
-	static const char *const bad[] = {
-		"11 path=../\n",   "9 path=/\n",
-		"7 path=\n",       "12 path=x\n",
-		"8 path=x\n",      "10 path=x\nrubbish",
-		"10 size=-\n",     "10 size=1\n",
-		"10 noequal\n",    "x",
-		"0 path=x\n",      "22 GNU.sparse.major=1\n",
-		"999999 path=x\n",
-	};
-	char path[256];
-	_cleanup_close_ int dir = scratch_make(path);
-	struct archive *a = calloc(1, sizeof *a);
-	struct err e = {0};
-
-	(void)state;
-	assert_non_null(a);
-	add_header(a, 'g', "global", "", 10, 0644);
-	add_bytes(a, "10 path=g\n", 10);
-	add_pax(a, "15 path=a/long\n20 mtime=1234567.89\n", 35);
-	add_file(a, "short", "content");
-	add_file(a, "short", "not the long one");
-	add_end(a);
-	assert_int_equal(unpack(dir, a, 3, false, 1000, &e), 0);
-	check_text(dir, "a/long", "content");
-	check_text(dir, "short", "not the long one");
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		a->size = 0;
-		add_pax(a, bad[i], strlen(bad[i]));
-		add_file(a, "file", "");
-		add_end(a);
-		if (unpack(dir, a, 512, false, 1000, &e) != -1)
-			fail_msg("taken: %s", bad[i]);
-	}
-	/* For nothing, twice, and too large. */
-	a->size = 0;
-	add_pax(a, "10 path=x\n", 10);
-	add_end(a);
-	assert_int_equal(unpack(dir, a, 512, false, 1000, &e), -1);
-	a->size = 0;
-	add_pax(a, "10 path=x\n", 10);
-	add_pax(a, "10 path=y\n", 10);
-	assert_int_equal(unpack(dir, a, 512, false, 1000, &e), -1);
-	a->size = 0;
-	add_header(a, 'x', "pax", "", TAR_PAX_BYTES + 1, 0644);
-	assert_int_equal(unpack(dir, a, 512, false, 1000, &e), -1);
-	assert_contains(e.text, "a pax header");
-	free(a);
-	scratch_remove(path);
 }
 
 static void test_nested_too_deep(void **state)
 {
-	char path[256], name[TAR_MAX_DEPTH * 2 + 16] = "", records[256];
+	char path[256], name[UNTAR_MAX_DEPTH * 2 + 16] = "", records[256];
 	_cleanup_close_ int dir = scratch_make(path);
 	struct archive *a = calloc(1, sizeof *a);
 	struct err e = {0};
@@ -391,7 +245,7 @@ static void test_nested_too_deep(void **state)
 
 	(void)state;
 	assert_non_null(a);
-	for (int i = 0; i < TAR_MAX_DEPTH + 1; i++)
+	for (int i = 0; i < UNTAR_MAX_DEPTH + 1; i++)
 		n += snprintf(name + n, sizeof name - (size_t)n, "d/");
 	n += snprintf(name + n, sizeof name - (size_t)n, "x");
 	snprintf(records, sizeof records, "%d path=%s\n", n + 10, name);
@@ -465,7 +319,6 @@ int main(void)
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_left_out),
 		cmocka_unit_test(test_broken),
-		cmocka_unit_test(test_pax),
 		cmocka_unit_test(test_nested_too_deep),
 		cmocka_unit_test(test_made_and_read_back),
 	};

@@ -382,7 +382,7 @@ class Machine:
             "-no-reboot", "-machine", "pc,usb=off,vmport=off,hpet=off", "-accel", args.accel,
             "-cpu", "max", "-smp", str(args.cpus), "-m", str(args.memory), "-kernel", str(kernel),
             "-initrd", f"/proc/self/fd/{initrd_fd}",
-            "-append", f"console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init tsc=reliable "
+            "-append", f"console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init tsc=reliable no_timer_check "
                        f"random.trust_cpu=on {CGROUP_BOOT[args.cgroup]} {args.append}",
             "-chardev", f"socket,id=console,fd={fds['console']}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci",

@@ -6,14 +6,12 @@ One VM each; every test that runs in there counts as one here, by its own name. 
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import cloche
+import machines
 import pytest
+from machines import RUN, Machine, boot
 
-RUN = Path(__file__).parent / "run.py"
 INTEGRATION = "tests/integration"
 ENDS = [f"{INTEGRATION}/test_ends.py", f"{INTEGRATION}/test_lifecycle.py"]
 FILES = [f"{INTEGRATION}/test_{n}.py" for n in ("documents", "running", "configuration", "terminal", "ordinary_code", "bad_input")]
@@ -23,13 +21,6 @@ MORE = ("test_ends or d3_sum or d2_unreachable or d3_root or d2_data or d4_envir
         "exec_from or test_user or nothing_of_the_machines or what_runs_dies or a_killed_run or slots_are or a_cancelled or "
         "standard_streams or multiprocessing or cp_a or bash_pipelines or fork_bomb or writable_volume or read_only_volume or "
         "users_ids or killed_at_random")
-# name: (options of run.py, files, expression of pytest -k)
-MACHINES = {
-    "v2-root": ([], ENDS + FILES, MORE),
-    "v2-user": (["--user"], ENDS + FILES, MORE),
-    "hybrid-root": (["--cgroup", "hybrid"], ENDS, "oom or test_timeout or pids or enforced or init_killed or seccomp or "
-                    "fork_bomb or what_runs_dies or cpu_time or exit_status_is"),
-}
 # Too slow on an emulated processor, or in need of what the guest's /usr has not.
 NOT_IN_A_VM = "unlimited or slow_reader or java or many_artifacts or rm_rf or sparse"
 
@@ -43,77 +34,34 @@ NOT_ON = {
 }
 
 
-def expression(machine):
-    return f"({MACHINES[machine][2]}) and not ({NOT_IN_A_VM}) and not ({NOT_ON[machine]})"
+def machine(name, options, files, expression):
+    return Machine(options, files, f"({expression}) and not ({NOT_IN_A_VM}) and not ({NOT_ON[name]})")
 
 
-def collected(machine):
-    """The names of the tests that will run on this machine, as pytest numbers them."""
-    got = subprocess.run([sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", "-k", expression(machine),
-                          *MACHINES[machine][1]], cwd=cloche.TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    names = [line for line in got.stdout.splitlines() if "::" in line]
-    assert got.returncode == 0 and names, got.stdout
-    return [n[n.index("test_"):] for n in names]
+MACHINES = {
+    "v2-root": machine("v2-root", [], ENDS + FILES, MORE),
+    "v2-user": machine("v2-user", ["--user"], ENDS + FILES, MORE),
+    "hybrid-root": machine("hybrid-root", ["--cgroup", "hybrid"], ENDS, "oom or test_timeout or pids or enforced or init_killed or "
+                           "seccomp or fork_bomb or what_runs_dies or cpu_time or exit_status_is"),
+}
 
 
 def pytest_generate_tests(metafunc):
-    if "inner" in metafunc.fixturenames:
-        pairs = [(m, n) for m in MACHINES for n in collected(m)]
-        metafunc.parametrize("machine, inner", pairs, ids=[f"{m} {n}" for m, n in pairs])
+    machines.parametrize(metafunc, MACHINES)
 
 
 @pytest.fixture(scope="module")
 def vm():
-    check = subprocess.run([sys.executable, RUN, "--check"], stdout=subprocess.PIPE, text=True, timeout=60)
-    cloche.need("vm", check.returncode == 0, check.stdout.strip())
-
-
-def boot(options, command, timeout):
-    return subprocess.run([sys.executable, RUN, "--timeout", str(timeout), *options, "--", *command], cwd=cloche.TOP,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout + 400)
-
-
-def report(machine):
-    """({name: (outcome, text)}, what was printed) of one machine's tests."""
-    options, files, _ = MACHINES[machine]
-    inner = ["python3", "-B", "-m", "pytest", "-q", "--tb=short", "--basetemp=/var/tmp/t", "--junitxml=/tmp/report",
-             "-k", expression(machine), *files]
-    # /var/tmp is the guest's ext4: volumes need a file system that maps ids, and tmpfs of 6.1 does not
-    script = 'umask 022; mkdir -p /var/tmp/x; export TMPDIR=/var/tmp/x; "$@" >&2; status=$?; cat /tmp/report; exit $status'
-    got = boot(options, ["sh", "-c", script, "sh", *inner], 900)
-    log = got.stderr.decode(errors="replace")
-    try:
-        cases = list(ET.fromstring(got.stdout).iter("testcase"))
-    except ET.ParseError as e:
-        return {}, f"no report: {e}; exit {got.returncode}\n{log}"
-    return {f"{c.get('classname').rpartition('.')[2]}.py::{c.get('name')}": outcome(c) for c in cases}, log
+    machines.need_vm()
 
 
 @pytest.fixture(scope="module")
 def reports(vm, request):
-    """machine -> its report. Two boot at a time: the tests sleep a lot. Only machines that a test was asked for boot."""
-    wanted = {i.callspec.params["machine"] for i in request.session.items
-              if i.fspath == request.fspath and "inner" in getattr(i, "fixturenames", ())}
-    with ThreadPoolExecutor(2) as pool:
-        futures = {m: pool.submit(report, m) for m in MACHINES if m in wanted}
-        yield lambda machine: futures[machine].result()
-
-
-def outcome(case):
-    for kind in ("failure", "error", "skipped"):
-        found = case.find(kind)
-        if found is not None:
-            return kind, f"{found.get('message')}\n{found.text or ''}"
-    return "passed", ""
+    yield from machines.reports(request, MACHINES)
 
 
 def test_inside(reports, machine, inner):
-    results, log = reports(machine)
-    assert inner in results, f"{inner} did not run on {machine}:\n{log[-3000:]}"
-    kind, text = results[inner]
-    if kind == "skipped":
-        pytest.skip(text.splitlines()[0])
-    assert kind == "passed", text
+    machines.judge(reports, machine, inner)
 
 
 # ------------------------------------------------------------------------------------- hosts on which nothing can be promised

@@ -196,9 +196,13 @@ def test_the_hand_made_header_is_good(box):
         header(kind=b"S") + bytes(BLOCK),
         header(kind=b"V") + bytes(BLOCK),
         header().replace(b"ustar", b"ustaR") + bytes(BLOCK * 3),
+        tar(("f", b"x"))[:2 * BLOCK],
+        tar(("f", b"x")) + b"x",
+        header(b"f/", size=b"00000000000\0") + bytes(2 * BLOCK),
     ], ids=[
         "half-header", "no-data", "half-data", "short", "random", "zip", "gzip", "negative", "exabytes", "minus", "letters",
-        "long-name", "pax-8g", "sparse", "volume", "checksum"
+        "long-name", "pax-8g", "sparse", "volume", "checksum",
+        "no-end", "more-behind", "file-as-folder"
     ])
 def test_broken_archives(box, data):
     refused(box, data)

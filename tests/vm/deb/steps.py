@@ -17,7 +17,7 @@ def call(name, *argv, user=None, env=None):
     if user:
         argv = ["runuser", "-u", user, "--", *argv]
     began = time.monotonic()
-    p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
+    p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180,
                        cwd="/", env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", **(env or {})})
     facts[name] = {"status": p.returncode, "out": p.stdout, "err": p.stderr, "seconds": round(time.monotonic() - began, 1)}
     return p.stdout
@@ -63,6 +63,16 @@ def status(pid):
     return {k: lines[k].strip() for k in ("Uid", "Gid", "Groups", "CapEff", "CapBnd", "NoNewPrivs")}
 
 
+RUN = """
+import http.client, json, socket
+c = http.client.HTTPConnection("localhost")
+c.sock = socket.socket(socket.AF_UNIX)
+c.sock.connect("/run/cloche/cloche.sock")
+c.request("POST", "/v1/runs", json.dumps({"language": "python", "code": "print(6 * 7)"}), {"Content-Type": "application/json"})
+print(c.getresponse().read().decode())
+"""
+
+
 def leftovers():
     return {
         "sandboxes": os.listdir("/run/cloche/sandboxes") if os.path.isdir("/run/cloche/sandboxes") else [],
@@ -86,18 +96,18 @@ def first():
     subprocess.check_call(["useradd", "-m", "-G", "cloche", "member"])
     subprocess.check_call(["useradd", "-m", "stranger"])
     call("member python", "cloche", "python", "--json", "-c", "print(6 * 7)", user="member")
+    call("root run", "python3", "-c", RUN)
+    call("member run", "python3", "-c", RUN, user="member")
     theirs = create("member create", user="member")
     execute("member exec", theirs, "id -u", user="member")
     call("member ls", "cloche", "ls", user="member")
     call("member walks", "ls", "/run/cloche/sandboxes", user="member")
     call("member opens", "test", "-r", f"/run/cloche/sandboxes/{theirs}/ctl", user="member")
     call("stranger", "cloche", "ls", user="stranger", env={"CLOCHE_SOCKET": "/run/cloche/cloche.sock"})
-    os.makedirs("/srv/data", exist_ok=True)
-    with open("/srv/data/file", "w") as f:
-        f.write("of the host\n")
-    volume = create("volume create", "--volume", "/srv/data:/data")
-    execute("volume exec", volume, "cat /data/file")
-    call("volume kill", "cloche", "kill", volume)
+    call("folder", "sh", "-c", "mkdir ~/data && echo of the host > ~/data/file", user="member", env={"HOME": "/home/member"})
+    volume = create("volume create", "--volume", "/home/member/data:/data", user="member")
+    execute("volume exec", volume, "cat /data/file", user="member")
+    call("volume kill", "cloche", "kill", volume, user="member")
     live = create("create", "--disk", "16m", "--timeout", "1h")
     facts["live"], facts["theirs"] = live, theirs
     execute("exec", live, "df -k /workspace | tail -1; echo kept > /workspace/mark")
@@ -118,7 +128,7 @@ def first():
     call("start", "systemctl", "start", "cloche")
     execute("exec after stop and start", live, "cat /workspace/mark")
     os.kill(int(unit()["MainPID"]), 9)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while unit()["NRestarts"] == "0" or unit()["SubState"] != "running":
         assert time.monotonic() < until, unit()
         time.sleep(0.1)  # systemd tells only its own clients
