@@ -153,8 +153,8 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 		return;
 	skipped = why_not(c, entry, name);
 	c->names += strlen(name) + 1;
-	c->is_full = c->names > COLLECT_MAX_NAMES ||
-		     r->result.artifact_count == COLLECT_MAX_TOLD - 1;
+	c->is_full =
+		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
 	if (c->is_full) /* the last word says that there was more */
 		skipped = "too much: this and the rest was left out";
 	if (!skipped) {

@@ -4,14 +4,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/report.h"
 #include "service/artifacts.h"
 #include "service/problem.h"
+#include "service/put.h"
 #include "service/reply.h"
 
 /* Init's own clock runs out this much after ours: it is for when we are not there. */
@@ -304,8 +303,9 @@ static bool is_collected_after(const struct run *r)
 	enum reason verdict = r->evidence.verdict;
 
 	return r->want_artifacts && r->started &&
-	       (!r->evidence.has_verdict || verdict == REASON_TIMEOUT || verdict == REASON_CPU_TIME ||
-		verdict == REASON_IDLE_TIMEOUT || verdict == REASON_OUTPUT_LIMIT);
+	       (!r->evidence.has_verdict || verdict == REASON_TIMEOUT ||
+		verdict == REASON_CPU_TIME || verdict == REASON_IDLE_TIMEOUT ||
+		verdict == REASON_OUTPUT_LIMIT);
 }
 
 static void on_too_late(uv_timer_t *t)
@@ -678,74 +678,23 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 
 static const struct talk_ops file_ops = {.on_frame = on_file_frame, .on_end = on_talk_end};
 
-static void send_bytes(struct talk *t, const char *data, size_t size)
-{
-	for (size_t done = 0; done < size;) {
-		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
-
-		talk_send(t, FRAME_DATA, data + done, n, NULL, 0);
-		done += n;
-	}
-	talk_send(t, FRAME_EOF, NULL, 0, NULL, 0);
-}
-
-/* A link replaces what has its name, but a folder. full is chopped up. */
-static void send_link(struct talk *t, char *full, const char *target)
-{
-	struct entry_record link = {.mode = S_IFLNK | 0777};
-	char names[SPEC_PATH_SIZE + 4096 + 2];
-	char *name = strrchr(full, '/') + 1;
-	size_t n = strlen(name) + 1, m = strlen(target) + 1;
-
-	memcpy(names, name, n);
-	memcpy(names + n, target, m);
-	*name = '\0';
-	talk_send(t, FRAME_UNPACK, full, strlen(full) + 1, NULL, 0);
-	talk_send(t, FRAME_MEMBER, &link, sizeof link, names, n + m);
-	talk_send(t, FRAME_FINISH, NULL, 0, NULL, 0);
-}
-
-/* Rows were checked by whoever made the request: path; content, content_base64, link or folder; mode. */
 static void next_file(struct run *r)
 {
 	json_t *row = json_array_get(r->files, r->file_index++);
-	json_t *content = json_object_get(row, "content"), *coded;
-	const char *path = json_string_value(json_object_get(row, "path"));
-	const char *link = json_string_value(json_object_get(row, "link"));
-	struct write_record w = {(uint32_t)json_integer_value(json_object_get(row, "mode")),
-				 WRITE_PARENTS};
-	_cleanup_free_ char *decoded = NULL;
-	char full[SPEC_PATH_SIZE * 2];
 	struct err e = {0};
-	size_t size = json_string_length(content);
 
 	if (!row) {
 		start_command(r);
 		return;
 	}
-	coded = json_object_get(row, "content_base64");
-	if (coded && base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
-				   &size) < 0) {
-		err_set(&e, ENOMEM, "files: %s", path); /* what it is was checked */
-		could_not(r, "files", &e);
-		return;
-	}
-	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
 	r->talk = box_talk(r->box, &file_ops, r, &e);
 	if (!r->talk) {
 		cannot_talk(r, "files", &e);
-		return;
+	} else if (put_file(r->talk, row) < 0) {
+		hang_up(r);
+		err_set(&e, ENOMEM, "%s", json_string_value(json_object_get(row, "path")));
+		could_not(r, "files", &e);
 	}
-	if (link) {
-		send_link(r->talk, full, link);
-		return;
-	}
-	if (json_object_get(row, "folder")) {
-		talk_send(r->talk, FRAME_MKDIR, &w, sizeof w, full, strlen(full) + 1);
-		return;
-	}
-	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
-	send_bytes(r->talk, coded ? decoded : json_string_value(content), size);
 }
 
 /* ---- the beginning ---- */
