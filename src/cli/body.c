@@ -73,14 +73,14 @@ static int add_environment(struct body *b, const struct verb *verb, struct err *
 	return 0;
 }
 
-static int add_env(struct body *b, struct err *e)
+int body_env(json_t *json, const struct spec *s, struct err *e)
 {
 	json_t *env = json_object();
 
-	if (json_object_set_new(b->json, "env", env) < 0)
+	if (json_object_set_new(json, "env", env) < 0)
 		return err_set(e, ENOMEM, "keep the environment");
-	for (size_t i = 0; i < b->spec.env.count; i++) {
-		const char *entry = b->spec.env.item[i], *eq = strchr(entry, '=');
+	for (size_t i = 0; i < s->env.count; i++) {
+		const char *entry = s->env.item[i], *eq = strchr(entry, '=');
 		_cleanup_free_ char *name = eq ? strndup(entry, (size_t)(eq - entry)) : NULL;
 
 		if (!name || json_object_set_new(env, name, json_string(eq + 1)) < 0)
@@ -92,14 +92,15 @@ static int add_env(struct body *b, struct err *e)
 /* To a service on this machine the folder itself is passed, and its place in "volume_fds" in the same
  * order: what a path means is decided here, by the caller's rights. Elsewhere the path is passed, which an
  * operator must have allowed. */
-static int add_volumes(struct body *b, bool local, struct err *e)
+int body_volumes(json_t *json, const struct spec *s, bool local, int *fds, size_t *fd_count,
+		 struct err *e)
 {
 	json_t *list = json_array();
 
-	if (json_object_set_new(b->json, local ? "volume_fds" : "volume", list) < 0)
+	if (json_object_set_new(json, local ? "volume_fds" : "volume", list) < 0)
 		return err_set(e, ENOMEM, "keep the volumes");
-	for (size_t i = 0; i < b->spec.volume_count; i++) {
-		const struct spec_volume *v = &b->spec.volumes[i];
+	for (size_t i = 0; i < s->volume_count; i++) {
+		const struct spec_volume *v = &s->volumes[i];
 		json_t *text = json_sprintf("%s%s%s:%s", local ? "" : v->host, local ? "" : ":",
 					    v->box, v->writable ? "rw" : "ro");
 		int fd = -1;
@@ -112,7 +113,7 @@ static int add_volumes(struct body *b, bool local, struct err *e)
 		fd = open(v->host, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 		if (fd < 0)
 			return err_set(e, errno, "--volume %.200s", v->host);
-		b->fds[b->fd_count++] = fd;
+		fds[(*fd_count)++] = fd;
 	}
 	return 0;
 }
@@ -124,9 +125,11 @@ int body_finish(struct body *b, const struct verb *verb, bool environment, bool 
 		b->json = json_object();
 	if (environment && add_environment(b, verb, e) < 0)
 		return -1;
-	if (b->spec.env.count > 0 && add_env(b, e) < 0)
+	if (b->spec.env.count > 0 && body_env(b->json, &b->spec, e) < 0)
 		return -1;
-	return b->spec.volume_count > 0 ? add_volumes(b, local, e) : 0;
+	if (b->spec.volume_count == 0)
+		return 0;
+	return body_volumes(b->json, &b->spec, local, b->fds, &b->fd_count, e);
 }
 
 void body_done(struct body *b)

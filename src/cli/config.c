@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "client/service.h"
 
 static const char *const origin_names[ORIGIN_COUNT] = {"default", "file", "environment", "flag",
 						       "policy"};
@@ -69,6 +70,29 @@ static void show(const struct spec *s, const struct settings *t, json_t *object)
 	}
 }
 
+/* Who would run `cloche run`, and who says so. */
+static void show_service(const struct places *places, json_t *object)
+{
+	const char *named = getenv("CLOCHE_SOCKET"), *name = "none";
+	bool asked = (named && *named) || service_is_unwanted();
+	const char *origin = origin_names[asked ? ORIGIN_ENV : ORIGIN_DEFAULT];
+	struct service s = {.idle_fd = -1};
+	struct err e = {0};
+
+	if (!service_is_unwanted()) {
+		if (service_find(&s, places, &e) == 0)
+			name = s.name;
+		else if (asked)
+			name = e.text;
+	}
+	if (object)
+		json_object_set_new(object, "service",
+				    json_pack("{ssss}", "value", name, "origin", origin));
+	else
+		printf("%-16s %-12s %s\n", "service", origin, name);
+	service_done(&s);
+}
+
 int verb_config(const struct verb *verb, int argc, char **argv)
 {
 	bool json = false;
@@ -93,12 +117,14 @@ int verb_config(const struct verb *verb, int argc, char **argv)
 		_cleanup_json_ json_t *object = json_object();
 
 		show(&s, &t, object);
+		show_service(&places, object);
 		json_dumpf(object, stdout, JSON_INDENT(1));
 		putchar('\n');
 	} else {
 		printf("# files: %s%s%s\n", places.system_config, places.rootless ? ", " : "",
 		       places.rootless ? places.config : "");
 		show(&s, &t, NULL);
+		show_service(&places, NULL);
 	}
 	spec_done(&s);
 	settings_done(&t);

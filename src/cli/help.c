@@ -212,6 +212,7 @@ static void print_man_ends(void)
 	       "*defaults:* (any option with a default), *policy:* (maxima nobody can exceed, and "
 	       "*volume\\_roots:*; system file only), *uid\\_range:* (BASE:COUNT, system file only)\n\n"
 	       "# ENVIRONMENT\n\n*CLOCHE\\_SOCKET*\n\tthe service to use: a path, HOST:PORT or http://HOST:PORT\n\n"
+	       "*CLOCHE\\_DIRECT*\n\t1: run, python, bash and node use no service, as with --direct\n\n"
 	       "*CLOCHE\\_API\\_KEY*\n\tthe key for HOST:PORT. It goes as it is, so only over a network that is "
 	       "trusted: there is no TLS here, use an ssh tunnel or curl\n\n*CLOCHE\\_NAME*\n\tas the option *--name*, for every option with a default\n\n"
 	       "# EXAMPLES\n\n*cloche python -c* 'print(sum(range(10)))'\n\n"

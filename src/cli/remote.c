@@ -230,26 +230,35 @@ static enum reason reason_find(const char *name)
 	return REASON_COUNT;
 }
 
-int result_status(json_t *result)
+bool result_end(json_t *object, struct result *ret)
 {
-	const char *stage = json_string_value(json_object_get(result, "stage"));
-	const char *message = json_string_value(json_object_get(result, "message"));
-	const char *error = json_string_value(json_object_get(result, "error_code"));
-	struct result r = {
-		.reason = reason_find(json_string_value(json_object_get(result, "reason"))),
-		.exit_code = (int)json_integer_value(json_object_get(result, "exit_code")) & 255,
-		.signal = (int)json_integer_value(json_object_get(result, "signal")) & 127,
+	const char *stage = json_string_value(json_object_get(object, "stage"));
+	const char *message = json_string_value(json_object_get(object, "message"));
+	const char *error = json_string_value(json_object_get(object, "error_code"));
+	json_t *exit_code = json_object_get(object, "exit_code");
+
+	*ret = (struct result){
+		.reason = reason_find(json_string_value(json_object_get(object, "reason"))),
+		.has_exit_code = json_is_integer(exit_code),
+		.exit_code = (int)json_integer_value(exit_code) & 255,
+		.signal = (int)json_integer_value(json_object_get(object, "signal")) & 127,
 		.errnum = EACCES,
 	};
-
-	if (r.reason == REASON_COUNT)
-		return EXIT_CLOCHE;
-	r.artifacts_failed =
+	if (ret->reason == REASON_COUNT)
+		return false;
+	ret->artifacts_failed =
 		error && strcmp(error, codes[CODE_SANDBOX_ARTIFACT_EXPORT_FAILED].name) == 0;
-	if (stage)
-		snprintf(r.stage, sizeof r.stage, "%s", stage);
+	snprintf(ret->stage, sizeof ret->stage, "%s", stage ? stage : "");
+	snprintf(ret->message, sizeof ret->message, "%s", message ? message : "");
 	/* The object has no errno; its message ends with the errno's text. */
 	if (message && (strstr(message, strerror(ENOENT)) || strstr(message, strerror(ENOTDIR))))
-		r.errnum = ENOENT;
-	return result_exit_status(&r);
+		ret->errnum = ENOENT;
+	return true;
+}
+
+int result_status(json_t *result)
+{
+	struct result r;
+
+	return result_end(result, &r) ? result_exit_status(&r) : EXIT_CLOCHE;
 }

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "client/call.h"
 #include "client/lines.h"
+#include "sandbox/result.h"
 
 enum { TARGET_SIZE = 14000 };
 
@@ -99,6 +100,13 @@ int body_finish(struct body *b, const struct verb *verb, bool environment, bool 
 		struct err *e) must_check;
 void body_done(struct body *b);
 
+/* Parts of it: "env", and "volume_fds" (descriptors are opened into fds) or "volume". */
+int body_env(json_t *json, const struct spec *s, struct err *e) must_check;
+int body_volumes(json_t *json, const struct spec *s, bool local, int *fds, size_t *fd_count,
+		 struct err *e) must_check;
+
+/* How a result object says that it ended, without what it owns; false: it is none. */
+bool result_end(json_t *object, struct result *ret);
 /* The exit status that a result object stands for (CONTRACT "Ends"). */
 int result_status(json_t *result);
 

@@ -13,31 +13,35 @@
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/oneshot.h"
 #include "native/native.h"
 
-struct request {
+struct order {
 	struct places places;
 	struct spec spec;
 	struct settings settings;
 	bool json, quiet, raw, direct;
-	const char *code; /* -c */
+	struct service service;
+	bool has_service;
+	bool own_env[ARRAY_SIZE(oneshot_automatic)]; /* the caller has set it */
+	const char *code;                            /* -c */
 	enum language language;
 };
 
-#define FIELD(name) offsetof(struct request, name)
+#define FIELD(name) offsetof(struct order, name)
 const struct cli_option language_options[] = {
 	{"", 'c', "CODE", "the code itself", FIELD(code), .last = true},
 	{"json", 0, NULL, "print the result as one JSON object instead of the output", FIELD(json)},
 	{"quiet", 'q', NULL, "no remarks of cloche's own on stderr", FIELD(quiet)},
 	{"raw", 0, NULL, "pass control characters to a terminal as they are", FIELD(raw)},
-	{"direct", 0, NULL, "do it in this process, whether or not a service runs", FIELD(direct)},
+	{"direct", 0, NULL,
+	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
 	{NULL},
 };
 
 static int set_option(void *values, const struct option *o, const char *value, struct err *e)
 {
-	struct request *q = values;
+	struct order *q = values;
 
 	if (spec_set(&q->spec, o, value, e) < 0)
 		return -1;
@@ -46,7 +50,7 @@ static int set_option(void *values, const struct option *o, const char *value, s
 }
 
 /* A script is copied in and run under the name it was given; outside paths keep only their last part. */
-static int use_script(struct request *q, const char *file, struct err *e)
+static int use_script(struct order *q, const char *file, struct err *e)
 {
 	const char *name = file;
 	char path[SPEC_PATH_SIZE + 16];
@@ -66,7 +70,7 @@ static int use_script(struct request *q, const char *file, struct err *e)
 	return spec_language(&q->spec, q->language, CODE_FILE, path, e);
 }
 
-static int add_code(struct request *q, const struct args *a, struct err *e)
+static int add_code(struct order *q, const struct args *a, struct err *e)
 {
 	size_t first = 0;
 	int r;
@@ -87,7 +91,17 @@ static int add_code(struct request *q, const struct args *a, struct err *e)
 	return r;
 }
 
-static int complete(struct request *q, const struct args *a, struct err *e)
+static bool has_env(const struct spec *s, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < s->env.count; i++)
+		if (strncmp(s->env.item[i], name, n) == 0 && s->env.item[i][n] == '=')
+			return true;
+	return false;
+}
+
+static int complete(struct order *q, const struct args *a, struct err *e)
 {
 	if (q->language != LANGUAGE_NONE) {
 		if (add_code(q, a, e) < 0)
@@ -100,8 +114,11 @@ static int complete(struct request *q, const struct args *a, struct err *e)
 			if (spec_add_argument(&q->spec, a->operands[i], e) < 0)
 				return -1;
 	}
-	if (settings_apply_policy(&q->settings, &q->spec, e) < 0)
+	/* A service has a policy of its own. */
+	if (!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0)
 		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
+		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);
 	return spec_finish(&q->spec, e);
 }
 
@@ -129,7 +146,7 @@ static void remark_truncated(const char *name, const struct captured *c)
 }
 
 /* A script written on Windows fails on every line's end in a way that is hard to see. */
-static bool looks_like_crlf(const struct request *q, const struct result *r)
+static bool looks_like_crlf(const struct order *q, const struct result *r)
 {
 	_cleanup_close_ int fd = -1;
 	char text[4096];
@@ -149,7 +166,7 @@ static bool looks_like_crlf(const struct request *q, const struct result *r)
 	return code && strstr(code, "\r\n");
 }
 
-static void remark(const struct request *q, const struct result *r)
+static void remark(const struct order *q, const struct result *r)
 {
 	if (q->quiet)
 		return;
@@ -179,9 +196,8 @@ static void remark(const struct request *q, const struct result *r)
 	}
 }
 
-static int print_json(const struct result *r)
+static int print_json(const json_t *j)
 {
-	_cleanup_json_ json_t *j = result_to_json(r);
 	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	struct err e;
 
@@ -196,8 +212,43 @@ static int print_json(const struct result *r)
 	return 0;
 }
 
-static int execute(struct request *q, struct err *e)
+static int finish(const struct order *q, const struct result *r, const json_t *json)
 {
+	int failed = 0;
+
+	if (q->json)
+		failed = print_json(json);
+	else
+		remark(q, r);
+	return failed ? failed : result_exit_status(r);
+}
+
+static int execute_there(struct order *q, struct err *e)
+{
+	const struct oneshot o = {
+		.service = &q->service,
+		.spec = &q->spec,
+		.origins = q->settings.origins,
+		.own_env = {q->own_env[0], q->own_env[1]},
+		.keep = q->json,
+		.raw = q->raw,
+		.cancel_fd = make_cancel(e),
+	};
+	_cleanup_json_ json_t *json = NULL;
+	struct result r = {0};
+	int done = o.cancel_fd < 0 ? -1 : oneshot_run(&o, &r, &json, e), status;
+
+	if (done < 0)
+		status = fail(EXIT_CLOCHE, e);
+	else
+		status = done == ONESHOT_CANCELLED ? 130 : finish(q, &r, json);
+	free(r.artifacts);
+	return status;
+}
+
+static int execute(struct order *q, struct err *e)
+{
+	_cleanup_json_ json_t *json = NULL;
 	_cleanup_close_ int cancel = make_cancel(e);
 	struct native_io io = {
 		.stdin_fd = 0,
@@ -213,44 +264,61 @@ static int execute(struct request *q, struct err *e)
 
 	if (cancel < 0 || native_run(&q->places, &q->spec, &io, &r, e) < 0)
 		return fail(EXIT_CLOCHE, e);
-	status = result_exit_status(&r);
-	if (q->json) {
-		int failed = print_json(&r);
-
-		if (failed)
-			status = failed;
-	} else {
-		remark(q, &r);
-	}
+	json = q->json ? result_to_json(&r) : NULL;
+	status = finish(q, &r, json);
 	result_done(&r);
 	return status;
 }
 
-static int run_request(struct request *q, const struct verb *verb, int argc, char **argv)
+/* A word that says so is enough for now: it may be the command's own, and is looked at again. */
+static bool may_be_direct(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strncmp(argv[i], "--direct", 8) == 0)
+			return true;
+	return service_is_unwanted();
+}
+
+/* CLOCHE_SOCKET must answer; any other service need not be there. */
+static int choose(struct order *q, struct err *e)
+{
+	const char *named = getenv("CLOCHE_SOCKET");
+
+	q->has_service = service_find(&q->service, &q->places, e) == 0;
+	return q->has_service || !named || !*named ? 0 : -1;
+}
+
+static int run_request(struct order *q, const struct verb *verb, int argc, char **argv)
 {
 	struct args a = {.verb = verb, .values = q, .set = set_option};
+	bool unsure = may_be_direct(argc, argv);
 	struct err e = {0};
 	int status;
 
-	if (places_find(&q->places, &e) < 0)
+	if (places_find(&q->places, &e) < 0 || (!unsure && choose(q, &e) < 0))
 		return fail(EXIT_CLOCHE, &e);
-	scope_enter(&q->places, argc + 1, argv - 1);
+	/* Before anything is read: it starts this program again. */
+	if (!q->has_service)
+		scope_enter(&q->places, argc + 1, argv - 1);
 	if (spec_init(&q->spec, &e) < 0 ||
 	    settings_load(&q->settings, &q->places, true, &q->spec, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	status = args_ready(&a, argc, argv, 0, SIZE_MAX);
 	if (status >= 0)
 		return status;
+	if (unsure && !q->direct && !service_is_unwanted() && choose(q, &e) < 0)
+		return fail(EXIT_CLOCHE, &e);
 	if (complete(q, &a, &e) < 0)
 		return fail(e.code || e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
-	return execute(q, &e);
+	return q->has_service ? execute_there(q, &e) : execute(q, &e);
 }
 
 int verb_run(const struct verb *verb, int argc, char **argv)
 {
-	struct request q = {.language = language_find(verb->name)};
+	struct order q = {.language = language_find(verb->name), .service.idle_fd = -1};
 	int status = run_request(&q, verb, argc, argv);
 
+	service_done(&q.service);
 	spec_done(&q.spec);
 	settings_done(&q.settings);
 	return status;

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-enum { LINE_MAX_BYTES = 1 << 20 };
+enum { LINE_MAX_BYTES = 16 << 20 /* a result that lists many artifacts */ };
 
 /* Takes one object; -1 with e ends everything. */
 typedef int (*line_sink)(void *context, json_t *object, struct err *e);

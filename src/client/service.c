@@ -231,6 +231,13 @@ int service_find(struct service *s, const struct places *places, struct err *e)
 	return err_set(e, 0, "no service answers: tried %s; `cloche serve` starts one", tried);
 }
 
+bool service_is_unwanted(void)
+{
+	const char *direct = getenv("CLOCHE_DIRECT");
+
+	return direct && *direct && strcmp(direct, "0") != 0 && strcmp(direct, "false") != 0;
+}
+
 void service_done(struct service *s)
 {
 	fd_close(&s->idle_fd);

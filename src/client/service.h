@@ -31,6 +31,9 @@ struct service {
 int service_find(struct service *s, const struct places *places, struct err *e) must_check;
 void service_done(struct service *s);
 
+/* CLOCHE_DIRECT is set: what can be done without a service is, as with --direct. */
+bool service_is_unwanted(void);
+
 /* A connection without a request on it, nonblocking, owned by the caller; -1 with e. */
 int service_connect(struct service *s, struct err *e) must_check;
 

@@ -219,8 +219,7 @@ static enum skip copy_file(struct collector *c, int from, int to, const char *na
 
 static void collect_folder(struct collector *c, int from, int out, const char *path, int depth);
 
-/* The folder of this path below the output folder, made as needed; -1 if it cannot be. */
-static int out_folder(int out, const char *path)
+int artifact_folder(int out, const char *path)
 {
 	char copy[PATH_MAX];
 	int dir = fcntl(out, F_DUPFD_CLOEXEC, 0);
@@ -246,7 +245,7 @@ static void collect_subfolder(struct collector *c, int from, int out, const char
 	if (artifact_name_is_safe(name))
 		below = open_beneath(from, name, O_RDONLY | O_DIRECTORY);
 	if (below >= 0 && artifact_is_wanted(c->patterns, path))
-		to = out_folder(out, path); /* an empty one is a result too */
+		to = artifact_folder(out, path); /* an empty one is a result too */
 	if (below >= 0)
 		collect_folder(c, below, out, path, depth + 1);
 	else if (artifact_is_wanted(c->patterns, path))
@@ -290,7 +289,7 @@ static void collect_entry(struct collector *c, int from, int out, const char *fo
 		return;
 	skip = unfit(c, path, name, st.st_mode);
 	if (skip == TAKEN) {
-		to = out_folder(out, folder);
+		to = artifact_folder(out, folder);
 		skip = to < 0 ? UNWRITABLE : copy_file(c, from, to, name, &size);
 	}
 	found(c, path, size, skip);

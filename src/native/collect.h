@@ -35,4 +35,8 @@ void collect_artifacts(const struct spec *s, const struct collect_source *from, 
 bool artifact_is_wanted(const struct strings *patterns, const char *path);
 bool artifact_name_is_safe(const char *name);
 
+/* The folder of this path ("" itself) below the output folder, made as needed, no link followed; the caller
+ * closes it. -1 if it cannot be. */
+int artifact_folder(int out, const char *path);
+
 #endif

@@ -33,10 +33,14 @@ static size_t backlog(const struct stream *s)
 	return s->captured->size - s->flushed;
 }
 
+bool stream_is_behind(const struct stream *s)
+{
+	return s->sink >= 0 && backlog(s) >= STREAM_BACKLOG;
+}
+
 bool stream_wants_input(const struct stream *s)
 {
-	return s->source >= 0 &&
-	       !(s->sink >= 0 && s->cap == UINT64_MAX && backlog(s) >= STREAM_BACKLOG);
+	return s->source >= 0 && !(s->cap == UINT64_MAX && stream_is_behind(s));
 }
 
 bool stream_wants_room(const struct stream *s)
@@ -88,6 +92,12 @@ static void keep(struct stream *s, const char *data, size_t size)
 	c->kept += n;
 }
 
+void stream_put(struct stream *s, const char *data, size_t size)
+{
+	s->captured->bytes += (uint64_t)size;
+	keep(s, data, size);
+}
+
 ssize_t stream_read(struct stream *s)
 {
 	char data[READ_CHUNK];
@@ -99,8 +109,7 @@ ssize_t stream_read(struct stream *s)
 		stream_close(s);
 		return 0;
 	}
-	s->captured->bytes += (uint64_t)n;
-	keep(s, data, (size_t)n);
+	stream_put(s, data, (size_t)n);
 	return n;
 }
 

@@ -36,6 +36,12 @@ bool stream_wants_room(const struct stream *s);
 /* Read once. Returns bytes read, 0 at the end (source closed), -EAGAIN if there is nothing. */
 ssize_t stream_read(struct stream *s);
 
+/* The same with bytes that came another way. */
+void stream_put(struct stream *s, const char *data, size_t size);
+
+/* More waits for the sink than should: hold whoever writes, when the cap is unlimited. */
+bool stream_is_behind(const struct stream *s);
+
 /* Write a little to the sink; call when it is writable. */
 void stream_flush_some(struct stream *s);
 

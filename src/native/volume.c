@@ -207,7 +207,7 @@ static int prepare(int opened, const char *host, const char *box, bool writable,
 }
 
 /* Its interpreter is a link out of the folder; it must lead into /usr, which is there inside too. */
-static int check_venv(const char *path, struct err *e)
+int venv_check(const char *path, struct err *e)
 {
 	char python[PATH_MAX], real[PATH_MAX];
 
@@ -237,7 +237,7 @@ int volumes_prepare(const struct spec *s, const int *opened, const struct slot *
 			return -1;
 	if (!s->venv)
 		return 0;
-	if (check_venv(s->venv, e) < 0)
+	if (venv_check(s->venv, e) < 0)
 		return -1;
 	if (prepare(opened ? opened[SPEC_MAX_VOLUMES] : -1, s->venv, s->venv, false, slot, rootless,
 		    &p->volumes[p->volume_count], &ret_mounts[p->volume_count], e) < 0)

@@ -16,6 +16,9 @@ int volumes_prepare(const struct spec *s, const int *opened, const struct slot *
 /* May what this descriptor refers to be given to a sandbox? Says where it is. */
 int volume_check(int fd, char real[PLAN_HOST_PATH], struct err *e) must_check;
 
+/* Is this the path of a virtual environment whose interpreter a sandbox has? */
+int venv_check(const char *path, struct err *e) must_check;
+
 /* Make the mount point of a volume below the folder `box`/ in the fresh file system at root, which
  * nobody else has written to; nothing if it lies elsewhere. */
 int volume_point(int root, const struct plan_volume *v, const char *box, uint32_t uid, uint32_t gid,

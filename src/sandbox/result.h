@@ -28,6 +28,7 @@ struct artifact {
 	char *path;          /* below the out folder, as exported; bytes as they are */
 	uint64_t size_bytes; /* RESULT_UNKNOWN when skipped */
 	const char *skipped; /* why it was not exported, or NULL; a constant */
+	bool executable;     /* known in the service only, which keeps no modes */
 };
 
 struct enforced {

@@ -16,7 +16,7 @@
 
 /* What the command left behind may stop the worker that packs, or give it files without end: neither keeps
  * the sandbox alive beyond these. */
-enum { MOST_TOLD = 4096, MOST_LOOKED_AT = 200000, SILENCE_LIMIT_S = 10, LIMIT_S = 60 };
+enum { MOST_LOOKED_AT = 200000, SILENCE_LIMIT_S = 10, LIMIT_S = 60 };
 #define MOST_THROWN (4ull << 30)
 
 /* The two places, in the order they are collected. */
@@ -27,7 +27,8 @@ struct collection {
 	int file; /* the one being received, -1: its bytes are thrown away */
 	size_t place;
 	uint64_t left, file_left;
-	size_t looked_at;
+	size_t looked_at, names; /* names: bytes of all that were told */
+	bool is_full;
 	uint64_t thrown; /* bytes of what is not kept */
 	uint64_t until_us;
 	struct artifact *row; /* of the file being received */
@@ -117,8 +118,6 @@ static struct artifact *add_row(struct run *r, const char *path, uint64_t size, 
 	struct result *result = &r->result;
 	struct artifact *more, *row;
 
-	if (result->artifact_count >= MOST_TOLD)
-		return NULL;
 	more = realloc(result->artifacts, (result->artifact_count + 1) * sizeof *more);
 	if (!more)
 		return NULL;
@@ -133,7 +132,7 @@ static struct artifact *add_row(struct run *r, const char *path, uint64_t size, 
 
 /* A file that there is no row for any more is not kept either: empty ones cost an inode each. */
 static const char *why_not(const struct collection *c, const struct entry_record *entry,
-			   const char *name, size_t told)
+			   const char *name)
 {
 	if (!artifact_name_is_safe(name))
 		return "control character in its name";
@@ -141,7 +140,7 @@ static const char *why_not(const struct collection *c, const struct entry_record
 		return "symbolic link";
 	if (!S_ISREG(entry->mode))
 		return "not a regular file";
-	if (entry->size_bytes > c->left || told >= MOST_TOLD)
+	if (entry->size_bytes > c->left)
 		return "too large";
 	return NULL;
 }
@@ -156,7 +155,14 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 	if (S_ISDIR(entry->mode) ||
 	    !artifact_is_wanted(c->place == 0 ? NULL : &r->spec.artifacts, name))
 		return;
-	skipped = why_not(c, entry, name, r->result.artifact_count);
+	if (c->is_full)
+		return;
+	skipped = why_not(c, entry, name);
+	c->names += strlen(name) + 1;
+	c->is_full =
+		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
+	if (c->is_full) /* the last word says that there was more */
+		skipped = "too much: this and the rest was left out";
 	if (!skipped) {
 		c->file = create_beneath(c->dir, name);
 		if (c->file < 0)
@@ -164,6 +170,8 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 						  : "cannot be written to the output folder";
 	}
 	c->row = add_row(r, name, entry->size_bytes, skipped);
+	if (c->row)
+		c->row->executable = entry->mode & 0111;
 	c->file_left = skipped ? 0 : entry->size_bytes;
 	/* The worker sends it all the same: one that is larger than all that may be thrown away is the end. */
 	if (skipped && S_ISREG(entry->mode) && entry->size_bytes > MOST_THROWN)

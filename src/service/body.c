@@ -62,7 +62,7 @@ static int take_text(struct body *b, const char *data, size_t size, struct err *
 
 static int set_stdin(struct body *b, json_t *v, struct err *e)
 {
-	if (json_is_boolean(v) && b->kind == BODY_PROCESS) { /* keep it open, or not */
+	if (json_is_boolean(v) && b->kind & (BODY_PROCESS | BODY_RUN)) { /* keep it open, or not */
 		b->stdin_open = json_is_true(v);
 		return 0;
 	}
@@ -126,15 +126,32 @@ static int take_mode(json_t *row, const json_t *mode, struct err *e)
 		       : 0;
 }
 
+/* A link goes in as it is, wherever it leads: that is a matter of the inside. */
+static int check_link(const json_t *link, struct err *e)
+{
+	const char *text = json_string_value(link);
+
+	if (!text || !*text || strlen(text) != json_string_length(link) || strlen(text) >= 4096)
+		return wrong(e, "link: must be the target of a symbolic link");
+	return 0;
+}
+
 static int check_file(json_t *row, struct err *e)
 {
 	json_t *path = json_object_get(row, "path"), *mode = json_object_get(row, "mode");
 	json_t *content = json_object_get(row, "content");
 	json_t *coded = json_object_get(row, "content_base64");
-	size_t keys = !!path + !!mode + !!content + !!coded;
+	json_t *link = json_object_get(row, "link"), *folder = json_object_get(row, "folder");
+	size_t what = !!content + !!coded + !!link + !!folder;
 
-	if (!json_is_object(row) || json_object_size(row) != keys || !path || !content == !coded)
-		return wrong(e, "each needs path, content or content_base64, and may have mode");
+	if (!json_is_object(row) || json_object_size(row) != what + !!path + !!mode || !path ||
+	    what != 1)
+		return wrong(e, "each needs path, one of content, content_base64, link and folder, "
+				"and may have mode");
+	if ((folder && !json_is_true(folder)) || (link && mode))
+		return wrong(e, "folder: can only be true; a link has no mode");
+	if (link && check_link(link, e) < 0)
+		return -1;
 	if (check_file_path(path, e) < 0 || check_content(content, coded, e) < 0)
 		return -1;
 	return mode ? take_mode(row, mode, e) : 0;
@@ -330,6 +347,8 @@ static int set_key(struct body *b, enum body_kind kind, const char *key, json_t 
 			/* A volume's path is for the spawner to judge: only below the operator's roots. */
 			return spec_set_json(&b->spec, key, value, strcmp(key, "volume") == 0,
 					     was_set, e);
+	if (strcmp(key, "best_effort") == 0)
+		return wrong(e, "a service gives up no limit");
 	return wrong(e, "unknown field");
 }
 
@@ -414,6 +433,8 @@ static int apply_policy(struct body *b, struct settings *settings, const bool *w
 
 static int finish(struct body *b, enum body_kind kind, struct err *e)
 {
+	if (kind == BODY_RUN && b->stdin_open && b->input)
+		return wrong(e, "stdin: true is for a command without code or other input");
 	if (kind == BODY_RUN && (b->output_folder || b->spec.artifacts.count)) {
 		b->spec.out_dir =
 			strdup("/output"); /* asks for the place; nothing is exported to it */

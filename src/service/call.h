@@ -33,12 +33,13 @@ struct call {
 	struct waiter waiter;
 	struct waiter **waits_in;
 	struct run *run;
-	struct talk *talk;               /* hung up with the call */
-	const struct asking *asking;     /* how its frames are answered (ask.h) */
-	const struct route *route;       /* while the body comes */
-	void *data;                      /* the handler's, freed with free() */
-	void (*gone)(struct call *c);    /* the client went away */
-	void (*release)(struct call *c); /* let go of what data holds, however it ended */
+	struct talk *talk;                /* hung up with the call */
+	uint64_t input_sent, input_taken; /* of its body, to a command's stdin (input.c) */
+	const struct asking *asking;      /* how its frames are answered (ask.h) */
+	const struct route *route;        /* while the body comes */
+	void *data;                       /* the handler's, freed with free() */
+	void (*gone)(struct call *c);     /* the client went away */
+	void (*release)(struct call *c);  /* let go of what data holds, however it ended */
 	struct exchange_ops ops;
 };
 

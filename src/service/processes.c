@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "service/ask.h"
 #include "service/handlers.h"
+#include "service/input.h"
 
 /* What is kept of each stream of a background process: the last bytes. */
 #define KEEP_BYTES (256u << 10)
@@ -20,11 +21,6 @@
 #define MOST_TOLD 65536u
 
 /* ---- finding one ---- */
-
-/* stdin on its way: bytes sent, and taken by the process. */
-struct input {
-	uint64_t sent, taken;
-};
 
 /* Every route with {sub} asks for the list first: the number behind the id is init's. */
 struct lookup {
@@ -34,7 +30,6 @@ struct lookup {
 	uint64_t from[2];
 	uint32_t signal;
 	struct resize_record resize;
-	struct input input;
 	json_t *rows;
 	json_t *ids; /* of commands by init's number, as text */
 	char *text;  /* to be fed at the start */
@@ -422,70 +417,11 @@ void processes_output(struct call *c)
 	ask(c, &listing, FRAME_LIST, NULL, 0, NULL, 0);
 }
 
-/* ---- stdin: the body goes through as it comes ---- */
-
-static void input_go_on(struct call *c)
-{
-	struct input *in = &lookup_of(c)->input;
-
-	if (in->sent - in->taken < STDIN_WINDOW / 2)
-		exchange_resume(c->x);
-}
-
-static bool on_input_frame(struct call *c, const struct frame *f, const unsigned char *payload)
-{
-	struct input *in = &lookup_of(c)->input;
-	uint32_t credit;
-
-	if (f->type != FRAME_CREDIT)
-		return false;
-	memcpy(&credit, payload, sizeof credit);
-	in->taken += credit;
-	input_go_on(c);
-	return true;
-}
-
-static void on_input_done(struct call *c)
-{
-	call_reply(c, 204, NULL);
-}
-
-static const struct asking feeding = {on_input_frame, on_input_done, input_go_on};
-
-static void on_body(struct exchange *x, const void *data, size_t size)
-{
-	struct call *c = exchange_data(x);
-	struct input *in = &lookup_of(c)->input;
-
-	for (size_t done = 0; done < size;) {
-		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
-
-		talk_send(c->talk, FRAME_DATA, (const char *)data + done, n, NULL, 0);
-		done += n;
-	}
-	in->sent += size;
-	if (in->sent - in->taken >= STDIN_WINDOW / 2)
-		exchange_pause(x);
-}
-
-static void on_body_end(struct exchange *x)
-{
-	struct call *c = exchange_data(x);
-
-	if (call_flag(c, "eof"))
-		talk_send(c->talk, FRAME_EOF, NULL, 0, NULL, 0);
-	talk_send(c->talk, FRAME_FINISH, NULL, 0, NULL, 0);
-}
+/* ---- stdin ---- */
 
 static void feed_process(struct call *c)
 {
-	struct lookup *l = lookup_of(c);
-
-	if (!ask(c, &feeding, FRAME_INPUT, &l->found.number, sizeof l->found.number, NULL, 0))
-		return;
-	c->ops.on_body = on_body;
-	c->ops.on_body_end = on_body_end;
-	exchange_resume(c->x);
+	input_feed(c, lookup_of(c)->found.number);
 }
 
 void processes_stdin(struct call *c)

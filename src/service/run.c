@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/report.h"
 #include "service/artifacts.h"
 #include "service/problem.h"
+#include "service/put.h"
 #include "service/reply.h"
 
 /* Init's own clock runs out this much after ours: it is for when we are not there. */
@@ -19,6 +19,8 @@
 #define GONE_LIMIT_MS 3000
 /* CPU time and silence are looked at this often while they are limited. */
 #define LOOK_MS 20
+/* The dying of a command whose files are wanted, and then the collecting, may take this long each. */
+#define COLLECT_LIMIT_MS 30000
 
 static void begin(struct run *r);
 static void next_file(struct run *r);
@@ -169,6 +171,7 @@ static void complete(struct run *r)
 	struct result *result = &r->result;
 
 	count(r);
+	r->evidence.cpu_limited = r->spec.cpu_time_us != SPEC_UNLIMITED;
 	judge(&r->evidence, result);
 	if (result->reason == REASON_OOM)
 		result->stage[0] = result->message[0] = '\0';
@@ -294,6 +297,25 @@ static void conclude(struct run *r)
 
 /* ---- clocks ---- */
 
+/* Whether what it has left behind is still wanted: a limit of the command's own is no reason against it. */
+static bool is_collected_after(const struct run *r)
+{
+	enum reason verdict = r->evidence.verdict;
+
+	return r->want_artifacts && r->started &&
+	       (!r->evidence.has_verdict || verdict == REASON_TIMEOUT ||
+		verdict == REASON_CPU_TIME || verdict == REASON_IDLE_TIMEOUT ||
+		verdict == REASON_OUTPUT_LIMIT);
+}
+
+static void on_too_late(uv_timer_t *t)
+{
+	struct run *r = t->data;
+
+	r->result.artifacts_failed = true;
+	conclude(r);
+}
+
 /* End the command for this reason; the verdict comes before the kill. */
 static void stop_command(struct run *r, enum reason verdict)
 {
@@ -303,12 +325,15 @@ static void stop_command(struct run *r, enum reason verdict)
 		return;
 	r->evidence.has_verdict = true;
 	r->evidence.verdict = verdict;
-	if (r->owns_box) {
+	if (r->owns_box && !is_collected_after(r)) {
 		conclude(r);
 	} else if (r->started) {
 		remember_verdict(r);
 		service_commit(r->service);
+		run_resume_output(r);
 		tell_init(r->box, FRAME_KILL, &k, sizeof k);
+		if (r->owns_box)
+			uv_timer_start(&r->clock, on_too_late, COLLECT_LIMIT_MS, 0);
 	} else {
 		finish(r);
 	}
@@ -582,7 +607,7 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 	*ret = (struct start_record){
 		.uid = s->uid,
 		.gid = s->gid,
-		.flags = START_ATTACH | (r->input ? START_STDIN : 0) |
+		.flags = START_ATTACH | (r->input || r->stdin_open ? START_STDIN : 0) |
 			 (r->streamed ? KEEP_LOSSLESS : KEEP_HEAD),
 		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
 				    ? 0
@@ -623,10 +648,12 @@ static void command_is_over(struct run *r)
 	uv_timer_stop(&r->clock);
 	r->command_over = true;
 	hang_up(r);
-	if (r->want_artifacts && !r->evidence.has_verdict)
-		artifacts_begin(r); /* calls run_artifacts_done() */
-	else
+	if (!is_collected_after(r)) {
 		conclude(r);
+		return;
+	}
+	uv_timer_start(&r->clock, on_too_late, COLLECT_LIMIT_MS, 0);
+	artifacts_begin(r); /* calls run_artifacts_done() */
 }
 
 void run_artifacts_done(struct run *r)
@@ -647,7 +674,7 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 		next_file(r);
 	} else if (f->type == FRAME_FAILED &&
 		   failed_record_decode(payload, f->size, &failed) == 0) {
-		err_set(&e, (int)failed.errnum, "files: %s", failed.what);
+		err_set(&e, (int)failed.errnum, "%s", failed.what);
 		could_not(r, "files", &e);
 	} else {
 		sandbox_is_going(r);
@@ -656,49 +683,23 @@ static void on_file_frame(struct talk *t, const struct frame *f, const unsigned 
 
 static const struct talk_ops file_ops = {.on_frame = on_file_frame, .on_end = on_talk_end};
 
-static void send_bytes(struct talk *t, const char *data, size_t size)
-{
-	for (size_t done = 0; done < size;) {
-		size_t n = size - done < FRAME_DATA_MAX ? size - done : FRAME_DATA_MAX;
-
-		talk_send(t, FRAME_DATA, data + done, n, NULL, 0);
-		done += n;
-	}
-	talk_send(t, FRAME_EOF, NULL, 0, NULL, 0);
-}
-
-/* Rows were checked by whoever made the request: path, content or content_base64, mode. */
 static void next_file(struct run *r)
 {
 	json_t *row = json_array_get(r->files, r->file_index++);
-	json_t *content = json_object_get(row, "content"), *coded;
-	const char *path = json_string_value(json_object_get(row, "path"));
-	struct write_record w = {(uint32_t)json_integer_value(json_object_get(row, "mode")),
-				 WRITE_PARENTS};
-	_cleanup_free_ char *decoded = NULL;
-	char full[SPEC_PATH_SIZE * 2];
 	struct err e = {0};
-	size_t size = json_string_length(content);
 
 	if (!row) {
 		start_command(r);
 		return;
 	}
-	coded = json_object_get(row, "content_base64");
-	if (coded && base64_decode(json_string_value(coded), json_string_length(coded), &decoded,
-				   &size) < 0) {
-		err_set(&e, ENOMEM, "files: %s", path); /* what it is was checked */
-		could_not(r, "files", &e);
-		return;
-	}
-	snprintf(full, sizeof full, "%s%s", *path == '/' ? "" : "/workspace/", path);
 	r->talk = box_talk(r->box, &file_ops, r, &e);
 	if (!r->talk) {
 		cannot_talk(r, "files", &e);
-		return;
+	} else if (put_file(r->talk, row) < 0) {
+		hang_up(r);
+		err_set(&e, ENOMEM, "%s", json_string_value(json_object_get(row, "path")));
+		could_not(r, "files", &e);
 	}
-	talk_send(r->talk, FRAME_WRITE, &w, sizeof w, full, strlen(full) + 1);
-	send_bytes(r->talk, coded ? decoded : json_string_value(content), size);
 }
 
 /* ---- the beginning ---- */
@@ -774,6 +775,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	r->spec = TAKE(*q->spec, (struct spec){0});
 	r->input = TAKE_PTR(q->input);
 	r->input_size = q->input_size;
+	r->stdin_open = q->stdin_open;
 	r->streamed = q->streamed;
 	r->owns_box = q->owns_box;
 	r->want_artifacts = q->artifacts;
@@ -803,15 +805,19 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	return r;
 }
 
-void run_forget(struct run *r, bool cancel)
+void run_cancel(struct run *r)
 {
-	r->ops = NULL;
-	if (!cancel)
-		return;
 	r->cancelled = true;
 	run_resume_output(r);
 	if (r->started && !r->command_over)
 		stop_command(r, REASON_CANCELLED);
+}
+
+void run_forget(struct run *r, bool cancel)
+{
+	r->ops = NULL;
+	if (cancel)
+		run_cancel(r);
 }
 
 void run_pause_output(struct run *r)

@@ -25,6 +25,7 @@ struct run_request {
 	struct spec *spec; /* command, env (complete), workdir, timeout, max_output; taken over */
 	char *input;       /* stdin, taken over, or NULL */
 	size_t input_size;
+	bool stdin_open;    /* more of it comes by input_feed(); not with input */
 	bool streamed;      /* lossless, for on_output; nothing is kept */
 	bool owns_box;      /* one-shot: the sandbox ends with it */
 	bool artifacts;     /* keep what matches the spec's globs */
@@ -48,7 +49,7 @@ struct run {
 	struct talk *talk; /* the conversation of the step it is at */
 	struct waiter made, gone;
 	uv_timer_t clock;
-	bool streamed, owns_box, want_artifacts, output_folder;
+	bool streamed, owns_box, want_artifacts, output_folder, stdin_open;
 	bool started, command_over, ending, cancelled, input_ended;
 	bool busy;      /* nothing was begun for want of something here */
 	bool unwritten; /* ended and told, but not in the store */
@@ -79,6 +80,8 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *ops, void *data,
 		    struct err *e) must_check;
 
+/* It shall end, if it has not. */
+void run_cancel(struct run *r);
 /* Nobody listens any more. cancel: and it shall end. */
 void run_forget(struct run *r, bool cancel);
 /* Stop and go on with reading the command's output. */

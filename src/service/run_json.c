@@ -38,6 +38,8 @@ json_t *run_result_json(const struct run *r)
 		json_object_set_new(row, "href",
 				    artifact_href(r->result.id,
 						  json_string_value(json_object_get(row, "path"))));
+		json_object_set_new(row, "executable",
+				    json_boolean(r->result.artifacts[i].executable));
 	}
 	return j;
 }

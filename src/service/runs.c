@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "service/artifacts.h"
 #include "service/handlers.h"
+#include "service/input.h"
 
 /* ---- streams of lines ---- */
 
@@ -151,6 +152,7 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		.spec = &body->spec,
 		.input = TAKE_PTR(body->input),
 		.input_size = body->input_size,
+		.stdin_open = body->stdin_open,
 		.streamed = stream,
 		.owns_box = b->stored.one_shot,
 		.artifacts = body->output_folder || body->spec.artifacts.count,
@@ -209,6 +211,15 @@ void exec_create(struct call *c)
 	body_done(&body);
 }
 
+static int read_run(struct call *c, struct body *body, struct err *e)
+{
+	if (body_read(body, BODY_RUN, c->service, NULL, c->body, e) < 0)
+		return -1;
+	if (body->stdin_open && !call_flag(c, "stream"))
+		return err_set(e, 0, "stdin: true needs ?stream, which tells the id to send it to");
+	return 0;
+}
+
 void runs_create(struct call *c)
 {
 	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
@@ -217,7 +228,7 @@ void runs_create(struct call *c)
 	struct box *b;
 	struct err e = {0};
 
-	if (body_read(&body, BODY_RUN, c->service, NULL, c->body, &e) < 0 || take_rate(c, &e) < 0) {
+	if (read_run(c, &body, &e) < 0 || take_rate(c, &e) < 0) {
 		body_done(&body);
 		call_problem(c, &e);
 		return;
@@ -318,6 +329,56 @@ void runs_list(struct call *c)
 		return;
 	}
 	call_reply(c, 200, json_pack("{so}", "runs", l.rows));
+}
+
+/* ---- one that is under way ---- */
+
+/* The caller's, alive; else a problem: it has ended, or is not known. */
+static struct run *find_live(struct call *c, struct err *e)
+{
+	struct stored_run stored = {0};
+
+	for (struct run *r = c->service->runs; r; r = r->next)
+		if (strcmp(r->result.id, c->id) == 0 && call_may_see(c, r->owner) && !r->ending)
+			return r;
+	if (get_run(c, &stored, e) < 0)
+		return NULL;
+	stored_run_done(&stored);
+	problem_set(e, PROBLEM_CONFLICT, "run %s has ended", c->id);
+	return NULL;
+}
+
+void runs_stdin(struct call *c)
+{
+	struct err e = {0};
+	struct run *r = find_live(c, &e);
+
+	if (r && (!r->stdin_open || !r->started || r->command_over)) {
+		problem_set(&e, PROBLEM_CONFLICT, "run %s has no open stdin%s", c->id,
+			    r->stdin_open && !r->started ? " yet" : "");
+		r = NULL;
+	}
+	if (!r) {
+		call_problem(c, &e);
+		return;
+	}
+	c->box = r->box;
+	box_hold(c->box);
+	exchange_pause(c->x);
+	input_feed(c, r->number);
+}
+
+void runs_cancel(struct call *c)
+{
+	struct err e = {0};
+	struct run *r = find_live(c, &e);
+
+	if (!r) {
+		call_problem(c, &e);
+		return;
+	}
+	run_cancel(r);
+	call_reply(c, 204, NULL);
 }
 
 /* ---- artifacts ---- */

@@ -92,11 +92,19 @@ class Result:
 
 
 def environment(extra=None):
-    """The caller's environment without any setting of cloche, and without the user's configuration."""
+    """The caller's environment without any setting of cloche, and without the user's configuration. A service of this machine
+    is not used: only the one in EXTRA's CLOCHE_SOCKET, else in service_socket, else none."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("CLOCHE")}
     env["XDG_CONFIG_HOME"] = "/nonexistent"
+    if service_socket:
+        env["CLOCHE_SOCKET"] = service_socket
     env.update(extra or {})
+    if "CLOCHE_SOCKET" not in env:
+        env.setdefault("CLOCHE_DIRECT", "1")
     return env
+
+
+service_socket = None  # tests/service/test_oneshot.py: the same helpers, by a service
 
 
 def start(args, stdin=subprocess.PIPE, env=None, uid=None, cwd=None, prefix=()):
