@@ -76,7 +76,7 @@ static const struct {
 	{"cpu_time", RUN, "\"5s\"", "\"5\\u0000s\"", "NUL"},
 	{"on_output_limit", RUN, "\"kill\"", "\"pause\"", "pause"},
 	{"artifact", RUN, "[\"*.png\"]", "[1.5e300]", "a number that fits"},
-	{"stdin", RUN | EXEC, "\"text\"", "true", "must be a string"},
+	{"stdin", RUN | EXEC, "\"text\"", "1", "must be a string"},
 	{"stdin_base64", RUN | EXEC, "\"AAE=\"", "\"AAE\"", "base64"},
 	{"files", RUN, "[{\"path\":\"a\",\"content\":\"b\"}]", "[{\"path\":\"a\"}]",
 	 "[0]: each needs"},
@@ -93,7 +93,7 @@ static const struct {
 	{"in", 0, "[\"/x:/y\"]", NULL, NULL},
 	{"out", 0, "\"/x\"", NULL, NULL},
 	{"venv", 0, "\"/x\"", NULL, NULL},
-	{"best_effort", 0, "true", NULL, NULL},
+	{"best_effort", 0, "true", NULL, "a service gives up no limit"},
 	{"env_file", 0, "[\"/etc/passwd\"]", NULL, NULL},
 	{"memory-swap", 0, "\"1g\"", NULL, NULL},
 	{"privileged", 0, "true", NULL, NULL},
@@ -119,7 +119,9 @@ static void test_every_key_in_every_body(void **state)
 				/* stdin of a process says whether it stays open; more below */
 				if (kind == PROCESS && strcmp(keys[i].key, "stdin") == 0)
 					continue;
-				snprintf(why, sizeof why, "%s: unknown field", keys[i].key);
+				snprintf(why, sizeof why, "%s: %s", keys[i].key,
+					 keys[i].kinds == 0 && keys[i].why ? keys[i].why
+									   : "unknown field");
 				refuses(kind, text, 0, why);
 				continue;
 			}
@@ -185,6 +187,8 @@ static void test_input(void **state)
 	refuses(EXEC, "{\"command\":[\"cat\"],\"stdin\":\"a\",\"stdin_base64\":\"AAE=\"}", 0,
 		"give one of");
 	refuses(RUN, "{\"language\":\"bash\",\"code\":\"a\",\"stdin\":\"b\"}", 0, "give one of");
+	refuses(RUN, "{\"language\":\"bash\",\"code\":\"a\",\"stdin\":true}", 0,
+		"stdin: true is for");
 	takes(&b, PROCESS,
 	      "{\"command\":[\"cat\"],\"stdin\":true,\"tty\":true,\"rows\":5,\"columns\":4096}");
 	assert_true(b.stdin_open && b.tty);
