@@ -681,6 +681,7 @@ static void next_file(struct run *r)
 	size_t size = json_string_length(content);
 
 	if (!row) {
+		json_decref(TAKE_PTR(r->files));
 		start_command(r);
 		return;
 	}
