@@ -195,6 +195,12 @@ void exchange_collect(struct exchange *x, size_t limit,
 	look_again(x);
 }
 
+void exchange_drop_body(struct exchange *x)
+{
+	free(TAKE_PTR(x->body));
+	x->body_size = x->body_room = 0;
+}
+
 void exchange_pause(struct exchange *x)
 {
 	x->paused = true;

@@ -109,6 +109,8 @@ void *exchange_data(const struct exchange *x);
  * exchange's. */
 void exchange_collect(struct exchange *x, size_t limit,
 		      void (*done)(struct exchange *x, char *data, size_t size));
+/* What was collected has been used up: its memory is not needed until the answer. */
+void exchange_drop_body(struct exchange *x);
 void exchange_pause(struct exchange *x);
 void exchange_resume(struct exchange *x);
 

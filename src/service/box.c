@@ -255,7 +255,9 @@ static void arm(struct box *b)
 	if (at == UINT64_MAX)
 		uv_timer_stop(&b->clock);
 	else
-		uv_timer_start(&b->clock, on_clock, at > now ? (at - now + 999) / 1000 : 1, 0);
+		/* One that is due already waits for a pause, which may be refused or asked for in vain. */
+		uv_timer_start(&b->clock, on_clock,
+			       at > now ? (at - now + 999) / 1000 : LOOK_MIN_US / 1000, 0);
 }
 
 static void start_clock(struct box *b)

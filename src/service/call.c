@@ -337,6 +337,7 @@ static void on_json(struct exchange *x, char *data, size_t size)
 		sha256_hex(data, size, c->body_sha256);
 		c->body = json_read(data, size, &e);
 	}
+	exchange_drop_body(x);
 	if (!c->body && (size > 0 || r->needs & JSON)) {
 		e.code = 0;
 		call_problem(c, &e);

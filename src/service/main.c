@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -284,6 +285,17 @@ static int start(struct service *v, struct err *e)
 	return v->link ? 0 : -1;
 }
 
+/* A shell's 1,024 are as many as one client may have connections: it would leave none to the others. */
+static void raise_limits(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+		return;
+	l.rlim_cur = l.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int main(int argc, char **argv)
 {
 	struct service *v = &service;
@@ -291,6 +303,7 @@ int main(int argc, char **argv)
 
 	(void)argc;
 	signal(SIGPIPE, SIG_IGN);
+	raise_limits();
 	if (parse_arguments(argv, &e) < 0) {
 		fprintf(stderr, "cloched: %s\n", e.text);
 		return EXIT_USAGE;

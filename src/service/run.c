@@ -689,6 +689,7 @@ static void next_file(struct run *r)
 	struct err e = {0};
 
 	if (!row) {
+		json_decref(TAKE_PTR(r->files));
 		start_command(r);
 		return;
 	}

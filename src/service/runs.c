@@ -182,7 +182,9 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		if (b->stored.one_shot)
 			box_end(b, REASON_CREATE_FAILED);
 		call_problem(c, &e);
+		return;
 	}
+	json_decref(TAKE_PTR(c->body)); /* the run has what it needs, and may last */
 }
 
 /* Room under the quotas for one more run; -1 and a 429 otherwise. */

@@ -2,11 +2,15 @@
 """What a client or the code inside does between two steps of the service: the sandbox ends meanwhile, somebody else asks
 meanwhile, the worker that packs the artifacts is stopped or never gets to an end."""
 import json
+import os
+import resource
 import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import contract
+import service as services
 
 
 def late_body(client, path, body, meanwhile):
@@ -124,3 +128,16 @@ def test_artifacts_without_end(service):
     run = service.root.run(language="python", code=code, output=True, timeout="10s")
     assert run.exit_code == 0, run.json
     assert time.monotonic() - began < 60
+
+
+def test_descriptors_of_a_service_that_a_shell_has_started():
+    """One client may have 1,024 connections: a soft limit of as many would leave nothing to the others."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        with services.Service() as s:
+            cloched, = (p for p in s.processes() if os.path.basename(os.readlink(f"/proc/{p}/exe")) == "cloched")
+            line, = (x for x in Path(f"/proc/{cloched}/limits").read_text().splitlines() if x.startswith("Max open files"))
+            assert int(line.split()[3]) == before[1], line
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
