@@ -37,10 +37,12 @@ static const struct row {
 									   "PEM file with its private key")
 			ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost") ROW(
 				runtime_dir, FOLDER, NULL,
-				"sockets and what lives as long as the machine runs")
-				ROW(state_dir, FOLDER, NULL, "database and artifacts (disks of sandboxes are root's, in its own folder)") ROW(
-					quota, MAPPING, NULL,
-					"of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
+				"sockets and what lives as long as the machine runs") ROW(state_dir,
+											  FOLDER,
+											  NULL,
+											  "database and artifacts (disks of sandboxes are root's, in its own folder)")
+				ROW(quota, MAPPING, NULL,
+				    "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
 					ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys") ROW_BYTES(
 						body_limit, body_bytes, "16m",
 						"largest JSON body") ROW_US(max_timeout, "7d",

@@ -417,7 +417,7 @@ static void test_a_full_line(void **state)
 	int taken = 0;
 
 	memset(s, 0, sizeof s);
-	while (taken < 4200 && link_ask(l->link, SPAWNER_KILL, "sbx_a", on_answer, &s[taken]) == 0)
+	while (taken < 4200 && link_ask(l->link, SPAWNER_STATS, "sbx_a", on_answer, &s[taken]) == 0)
 		taken++;
 	assert_int_equal(taken, 4096);
 	settle(l);
@@ -432,7 +432,7 @@ static void test_a_full_line(void **state)
 	turn(l);
 	for (int i = 0; i < 4096; i++)
 		got(&s[i], 1, SPAWNER_DONE);
-	assert_int_equal(link_ask(l->link, SPAWNER_KILL, "sbx_a", on_answer, &s[4100]), 0);
+	assert_int_equal(link_ask(l->link, SPAWNER_STATS, "sbx_a", on_answer, &s[4100]), 0);
 }
 
 static void test_closing_tells_who_waits(void **state)

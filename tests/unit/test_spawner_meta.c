@@ -89,7 +89,7 @@ static void test_another_process_is_not_it(void **state)
 	m.boot_id[0] ^= 1;
 	assert_int_equal(meta_adopt(&m, &places, &pidfd, &lock), -ESRCH);
 	m = make(); /* alive, but no sandbox of that slot */
-	snprintf(places.runtime, sizeof places.runtime, "/nonexistent/here");
+	snprintf(places.runtime, sizeof places.runtime, "/proc/none/here");
 	assert_int_equal(meta_adopt(&m, &places, &pidfd, &lock), -EBADMSG);
 	assert_int_equal(pidfd, -1);
 }
