@@ -573,6 +573,11 @@ void command_start(struct kept *k, struct conversation *c, char *payload, uint32
 	const char *stage = "start", *what;
 	struct command *m = NULL;
 
+	/* Who has hung up meanwhile has told that it will not run: an answer was given without us. */
+	if (conversation_is_cut(c)) {
+		c->over = true;
+		return;
+	}
 	memcpy(&start, payload, size < sizeof start ? size : sizeof start);
 	what = refuse(k, &start, size, payload, &r);
 	if (!what && !(m = new_command(&start))) {

@@ -73,6 +73,13 @@ bool conversation_put(struct conversation *c, enum frame_type type, unsigned str
 	return true;
 }
 
+bool conversation_is_cut(const struct conversation *c)
+{
+	struct pollfd p = {.fd = c->fd};
+
+	return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
+}
+
 void conversation_fail(struct conversation *c, const char *stage, int errnum, const char *what)
 {
 	struct failed_record f = {.errnum = (uint32_t)errnum};

@@ -74,6 +74,8 @@ struct kept {
 /* kept.c: put a frame in line; false: no room (never for the first frames after out was empty). */
 bool conversation_put(struct conversation *c, enum frame_type type, unsigned stream,
 		      const void *payload, uint32_t size);
+/* The peer has hung up altogether: whatever is answered, nobody hears it. */
+bool conversation_is_cut(const struct conversation *c);
 void conversation_fail(struct conversation *c, const char *stage, int errnum, const char *what);
 void conversation_done(struct conversation *c);
 

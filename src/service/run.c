@@ -17,6 +17,8 @@
 #define INIT_LATER_MS 1000
 /* A hung-up conversation means that the sandbox is dying: its end is waited for this long. */
 #define GONE_LIMIT_MS 3000
+/* A command has to begin within its time-out and this. */
+#define BEGIN_LIMIT_MS 5000
 /* CPU time and silence are looked at this often while they are limited. */
 #define LOOK_MS 20
 /* The dying of a command whose files are wanted, and then the collecting, may take this long each. */
@@ -365,6 +367,10 @@ static void on_clock(uv_timer_t *t)
 		box_end(r->box, REASON_RUNTIME_CRASH);
 		return;
 	}
+	if (!r->started) { /* hung up on before it has begun, it will not begin: init looks */
+		stop_command(r, REASON_TIMEOUT);
+		return;
+	}
 	look(r, now_us());
 	if (!r->ending)
 		arm(r);
@@ -639,6 +645,9 @@ static void start_command(struct run *r)
 	}
 	talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
 	send_input(r);
+	/* Code inside can stop the workers that hold all of init's conversations: then nothing begins. */
+	if (r->spec.timeout_us < SPEC_UNLIMITED - 1)
+		uv_timer_start(&r->clock, on_clock, r->spec.timeout_us / 1000 + BEGIN_LIMIT_MS, 0);
 }
 
 /* What the command left behind in its sandbox: nothing is kept of its record; artifacts of a one-shot are

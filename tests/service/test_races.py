@@ -141,3 +141,27 @@ def test_descriptors_of_a_service_that_a_shell_has_started():
             assert int(line.split()[3]) == before[1], line
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+MUTE = "import socket, time; s = socket.create_server(('127.0.0.1', 8000), backlog=1000); print('up', flush=True); time.sleep(1000)"
+
+
+def test_a_command_that_cannot_begin_ends_in_time_and_never_begins(boxes):
+    """When all of init's conversations are held, as code inside can bring about, who asks for a command gets an answer."""
+    box = boxes(pids_limit=400)
+    mute = box.start(["python3", "-c", MUTE])
+    contract.until(lambda: b"up" in services.joined(mute.output(), "stdout"), what="the server that does not answer")
+    held = [box.client.connection(20) for _ in range(256)]
+    try:
+        for c in held:
+            c.request("GET", f"{box.path}/ports/8000/")
+        # the server, init, and a worker in each of its conversations
+        contract.until(lambda: box.object()["usage"]["pids"] >= 255 + 2, 30, "a worker in every conversation")
+        start = time.monotonic()
+        r = box.exec("echo ran > /workspace/ran", timeout=1)
+        assert r.reason == "timeout" and time.monotonic() - start < 15, r.json
+    finally:
+        for c in held:
+            c.close()
+    contract.until(lambda: box.exec("true", timeout=1).reason == "exited", 30, "a free conversation")
+    assert box.request("GET", "/files/stat", query={"path": "/workspace/ran"}).status == 404
