@@ -101,7 +101,7 @@ def test_an_endless_line_ends():
     routes = {f"POST {BOX}/exec": lambda _: endless(head(200, "application/x-ndjson", "Transfer-Encoding: chunked") +
                                                    b"\r\n", chunk(b"x" * 65536))}
     with Standin(routes) as s:
-        failed(s.run(["exec", SANDBOX, "true"]), "longer than 1048576 bytes")
+        failed(s.run(["exec", SANDBOX, "true"]), "longer than 16777216 bytes")
 
 
 def test_pages_without_end():
