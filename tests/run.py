@@ -25,6 +25,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "tests" / "lib"))
 sys.dont_write_bytecode = True
+sys.stdout.reconfigure(line_buffering=True)  # a log of CI is read while it is written
 import cloche  # noqa: E402
 
 MESON = ("unit", "fuzz")
