@@ -27,6 +27,7 @@ static const struct row {
 	{#key, DURATION, offsetof(struct service_config, key##_us), 8, fallback, help},
 #define ROW_BYTES(key, field, fallback, help) \
 	{#key, SIZE, offsetof(struct service_config, field), 8, fallback, help},
+	/* clang-format off: one row a line */
 	ROW(socket, FOLDER, NULL, "unix socket of the API") ROW(
 		socket_group, TEXT, "",
 		"group that may open the socket besides root") ROW(user, TEXT, "",
@@ -64,7 +65,9 @@ static const struct row {
 											ROW(connections,
 											    COUNT,
 											    "4096",
-											    "open connections in all")};
+											    "open connections in all")
+	/* clang-format on */
+};
 
 static int duration_with_days(const char *text, uint64_t *ret)
 {

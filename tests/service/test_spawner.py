@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -439,9 +440,12 @@ def test_an_ordinary_user_is_told_why():
     folder = cloche.tempfile.mkdtemp(prefix="clo-rootless.")
     os.chown(folder, 65534, 65534)
     program = Path(cloche.binary_for(65534)).parent / "cloche-spawner"
-    p = subprocess.run([program, "--runtime-dir", folder + "/run", "--state-dir", folder + "/state"], user=65534, group=65534,
-                       extra_groups=[], capture_output=True, text=True, timeout=20,
-                       env={**cloche.environment(), "HOME": folder})
+    try:
+        p = subprocess.run([program, "--runtime-dir", folder + "/run", "--state-dir", folder + "/state"], user=65534, group=65534,
+                           extra_groups=[], capture_output=True, text=True, timeout=20,
+                           env={**cloche.environment(), "HOME": folder})
+    finally:
+        shutil.rmtree(folder)
     assert p.returncode == 1 and "limits cannot be enforced" in p.stderr and "cgroup v1" in p.stderr
 
 

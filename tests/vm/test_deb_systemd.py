@@ -168,9 +168,7 @@ def test_places_and_accounts(first):
     assert spawner["NoNewPrivs"] == "1" and 0 < int(spawner["CapBnd"], 16).bit_count() == 11
 
 
-@pytest.mark.parametrize("name", [
-    "root python", "root run", "member run",
-    pytest.param("member python", marks=pytest.mark.xfail(strict=True, reason="`cloche python` does not ask a service yet"))])
+@pytest.mark.parametrize("name", ["root python", "root run", "member run", "member python"])
 def test_a_run(first, name):
     """By the command, and by POST /v1/runs."""
     result = json.loads(said(first, name))
