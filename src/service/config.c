@@ -27,45 +27,27 @@ static const struct row {
 	{#key, DURATION, offsetof(struct service_config, key##_us), 8, fallback, help},
 #define ROW_BYTES(key, field, fallback, help) \
 	{#key, SIZE, offsetof(struct service_config, field), 8, fallback, help},
-	/* clang-format off: one row a line */
-	ROW(socket, FOLDER, NULL, "unix socket of the API") ROW(
-		socket_group, TEXT, "",
-		"group that may open the socket besides root") ROW(user, TEXT, "",
-								   "user of cloched; without one, `cloche` if it exists, else a number of its own")
-		ROW(listen, TEXT, "", "ADDRESS:PORT for TCP with API keys; empty: none") ROW(
-			tls_certificate, FOLDER, "",
-			"PEM file with the certificate chain for TCP") ROW(tls_key, FOLDER, "",
-									   "PEM file with its private key")
-			ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost") ROW(
-				runtime_dir, FOLDER, NULL,
-				"sockets and what lives as long as the machine runs") ROW(state_dir,
-											  FOLDER,
-											  NULL,
-											  "database and artifacts (disks of sandboxes are root's, in its own folder)")
-				ROW(quota, MAPPING, NULL,
-				    "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
-					ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys") ROW_BYTES(
-						body_limit, body_bytes, "16m",
-						"largest JSON body") ROW_US(max_timeout, "7d",
-									    "longest life of a kept sandbox")
-						ROW_BYTES(
-							artifact_limit, artifact_bytes, "64m",
-							"artifacts kept of one run") ROW_US(artifact_retention,
-											    "24h",
-											    "how long artifacts outlive their sandbox")
-							ROW_US(paused_retention, "7d",
-							       "paused sandboxes are removed after this")
-								ROW_US(ended_retention, "24h",
-								       "how long an ended sandbox can be read")
-									ROW_US(run_retention, "30d",
-									       "how long runs are remembered")
-										ROW_US(audit_retention,
-										       "365d",
-										       "how long audit rows are kept")
-											ROW(connections,
-											    COUNT,
-											    "4096",
-											    "open connections in all")
+	/* clang-format off */
+	ROW(socket, FOLDER, NULL, "unix socket of the API")
+	ROW(socket_group, TEXT, "", "group that may open the socket besides root")
+	ROW(user, TEXT, "", "user of cloched; without one, `cloche` if it exists, else a number of its own")
+	ROW(listen, TEXT, "", "ADDRESS:PORT for TCP with API keys; empty: none")
+	ROW(tls_certificate, FOLDER, "", "PEM file with the certificate chain for TCP")
+	ROW(tls_key, FOLDER, "", "PEM file with its private key")
+	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
+	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
+	ROW(state_dir, FOLDER, NULL, "database and artifacts (disks of sandboxes are root's, in its own folder)")
+	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
+	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys")
+	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
+	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
+	ROW_BYTES(artifact_limit, artifact_bytes, "64m", "artifacts kept of one run")
+	ROW_US(artifact_retention, "24h", "how long artifacts outlive their sandbox")
+	ROW_US(paused_retention, "7d", "paused sandboxes are removed after this")
+	ROW_US(ended_retention, "24h", "how long an ended sandbox can be read")
+	ROW_US(run_retention, "30d", "how long runs are remembered")
+	ROW_US(audit_retention, "365d", "how long audit rows are kept")
+	ROW(connections, COUNT, "4096", "open connections in all")
 	/* clang-format on */
 };
 
