@@ -91,7 +91,9 @@ static const struct {
 
 static PyObject *numpy_seed;    /* numpy.random.seed */
 static PyObject *main_process;  /* multiprocessing.process.current_process() */
-static PyObject *logging_start; /* logging, the module */
+static PyObject *process_module; /* multiprocessing.process */
+static PyObject *logging_module;
+static const char *logging_counts; /* what its _startTime is of: nanoseconds from 3.13 on */
 
 static int unset_row(size_t i, struct err *e)
 {
@@ -120,8 +122,10 @@ static int unset_row(size_t i, struct err *e)
 int fresh_prepare(struct err *e)
 {
 	PyObject *numpy = interp_loaded("numpy.random");
-	PyObject *process = interp_loaded("multiprocessing.process");
+	_cleanup_object_ PyObject *start = NULL;
 
+	logging_module = interp_loaded("logging");
+	process_module = interp_loaded("multiprocessing.process");
 	if (dl_iterate_phdr(look_at_library, e) != 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(unset); i++)
@@ -129,9 +133,12 @@ int fresh_prepare(struct err *e)
 			return -1;
 	if (numpy && !(numpy_seed = PyObject_GetAttrString(numpy, "seed")))
 		return interp_error(e, "numpy.random.seed");
-	if (process && !(main_process = PyObject_CallMethod(process, "current_process", NULL)))
+	if (process_module &&
+	    !(main_process = PyObject_CallMethod(process_module, "current_process", NULL)))
 		return interp_error(e, "multiprocessing.process.current_process");
-	logging_start = interp_ref(interp_loaded("logging"));
+	if (logging_module && !(start = PyObject_GetAttrString(logging_module, "_startTime")))
+		return interp_error(e, "logging._startTime");
+	logging_counts = start && PyLong_Check(start) ? "time_ns" : "time";
 	return 0;
 }
 
@@ -150,6 +157,8 @@ static int renew_authkey(struct err *e)
 
 int fresh_sibling(struct err *e)
 {
+	int r = 0;
+
 	for (size_t i = 0; i < found_count; i++)
 		if (found[i].renew(found[i].function) < 0)
 			return err_set(e, 0, "%s: its random numbers could not be renewed",
@@ -160,19 +169,28 @@ int fresh_sibling(struct err *e)
 		if (!done)
 			return interp_error(e, "numpy.random.seed");
 	}
-	return main_process ? renew_authkey(e) : 0;
+	if (main_process)
+		r = renew_authkey(e);
+	/* once in its life: nothing may live longer because of us */
+	Py_CLEAR(numpy_seed);
+	Py_CLEAR(main_process);
+	return r;
+}
+
+/* MODULE.attribute = FROM.function(), the moment the code begins: when and where the program started. */
+static void set_now(PyObject *module, const char *attribute, const char *from, const char *function)
+{
+	PyObject *source = interp_loaded(from);
+	_cleanup_object_ PyObject *now = source ? PyObject_CallMethod(source, function, NULL) : NULL;
+
+	if (!now || PyObject_SetAttrString(module, attribute, now) < 0)
+		PyErr_Clear();
 }
 
 void fresh_moment(void)
 {
-	_cleanup_object_ PyObject *old = NULL, *now = NULL;
-	PyObject *time_module = interp_loaded("time");
-
-	if (!logging_start || !time_module)
-		return;
-	/* relativeCreated counts from here; nanoseconds from 3.13 on */
-	old = PyObject_GetAttrString(logging_start, "_startTime");
-	now = PyObject_CallMethod(time_module, old && PyLong_Check(old) ? "time_ns" : "time", NULL);
-	if (!now || PyObject_SetAttrString(logging_start, "_startTime", now) < 0)
-		PyErr_Clear();
+	if (logging_module)
+		set_now(logging_module, "_startTime", "time", logging_counts);
+	if (process_module)
+		set_now(process_module, "ORIGINAL_DIR", "os", "getcwd");
 }

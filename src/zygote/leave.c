@@ -57,15 +57,27 @@ static const char *const silent_names[] = {
 	"_io.StringIO", "_io.BytesIO", "string.Formatter",
 };
 
-static PyObject *get_objects, *freeze_count, *unfreeze; /* of the gc module */
+/* of modules that need not be there: held here */
+static PyObject *get_objects, *freeze_count, *unfreeze;
 static PyObject *get_trace, *get_profile, *thread_count;
-static PyObject *stream_out, *stream_err;
+static const struct {
+	const char *module, *name;
+	PyObject **place;
+} functions[] = {
+	{"gc", "get_objects", &get_objects},
+	{"gc", "get_freeze_count", &freeze_count},
+	{"gc", "unfreeze", &unfreeze},
+	{"sys", "gettrace", &get_trace},
+	{"sys", "getprofile", &get_profile},
+	{"_thread", "_count", &thread_count},
+};
+static PyObject *stream_out, *stream_err; /* as they were: not held, only compared */
 static PyObject *silent;         /* a set of the names above */
 static PyObject *stdlib_names;   /* sys.stdlib_module_names, or NULL before 3.10 */
 static PyObject *audit_original; /* sys.addaudithook */
 static void *python_dealloc;     /* tp_dealloc of classes written in Python */
 static long frozen;
-static PyTypeObject *reference_type; /* weakref.ref */
+static PyObject *reference_type; /* weakref.ref */
 static bool audited, thawed, gc_loaded;
 
 enum { OBJECTS_MAX = 200000, VERDICTS = 256 };
@@ -107,12 +119,6 @@ static int watch_audit_hooks(struct err *e)
 
 /* ---- before the fork */
 
-static int take(PyObject *module, const char *name, PyObject **ret, struct err *e)
-{
-	*ret = module ? PyObject_GetAttrString(module, name) : NULL;
-	return *ret ? 0 : interp_error(e, name);
-}
-
 /* What a class statement makes, to know such types by. */
 static int learn_python_dealloc(struct err *e)
 {
@@ -126,28 +132,30 @@ static int learn_python_dealloc(struct err *e)
 
 int leave_prepare(struct err *e)
 {
-	_cleanup_object_ PyObject *gc = NULL;
-	PyObject *sys = interp_loaded("sys"), *thread = interp_loaded("_thread");
+	PyObject *weak = interp_loaded("_weakref");
 
 	gc_loaded = interp_loaded("gc") != NULL;
-	gc = interp_borrow("gc", e);
 	silent = PySet_New(NULL);
-	if (!gc || !silent)
-		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(silent_names); i++) {
 		_cleanup_object_ PyObject *name = PyUnicode_FromString(silent_names[i]);
 
-		if (!name || PySet_Add(silent, name) < 0)
+		if (!silent || !name || PySet_Add(silent, name) < 0)
 			return interp_error(e, "names of types");
 	}
-	if (take(gc, "get_objects", &get_objects, e) < 0 || take(gc, "unfreeze", &unfreeze, e) < 0 ||
-	    take(gc, "get_freeze_count", &freeze_count, e) < 0 ||
-	    take(sys, "gettrace", &get_trace, e) < 0 ||
-	    take(sys, "getprofile", &get_profile, e) < 0 || take(sys, "stdout", &stream_out, e) < 0 ||
-	    take(sys, "stderr", &stream_err, e) < 0 || take(thread, "_count", &thread_count, e) < 0)
-		return -1;
-	if (take(interp_loaded("_weakref"), "ReferenceType", (PyObject **)&reference_type, e) < 0)
-		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(functions); i++) {
+		_cleanup_object_ PyObject *module = interp_borrow(functions[i].module, e);
+
+		if (!module)
+			return -1;
+		*functions[i].place = PyObject_GetAttrString(module, functions[i].name);
+		if (!*functions[i].place)
+			return interp_error(e, functions[i].name);
+	}
+	stream_out = PySys_GetObject("stdout");
+	stream_err = PySys_GetObject("stderr");
+	reference_type = weak ? PyObject_GetAttrString(weak, "ReferenceType") : NULL;
+	if (!reference_type)
+		return interp_error(e, "_weakref.ReferenceType");
 	stdlib_names = interp_ref(PySys_GetObject("stdlib_module_names"));
 	return learn_python_dealloc(e) < 0 ? -1 : watch_audit_hooks(e);
 }
@@ -184,8 +192,12 @@ void leave_thaw(void)
 		return;
 	thawed = true;
 	PyErr_Fetch(&type, &value, &trace);
-	done = PyObject_CallObject(unfreeze, NULL);
+	if (number_of(freeze_count) <= frozen) /* else the code froze everything itself */
+		done = PyObject_CallObject(unfreeze, NULL);
 	PyErr_Clear();
+	/* or what they belong to would live longer than it should */
+	for (size_t i = 0; i < ARRAY_SIZE(functions); i++)
+		Py_CLEAR(*functions[i].place);
 	PyErr_Restore(type, value, trace);
 }
 
@@ -265,7 +277,7 @@ static bool is_silent(PyObject *object)
 
 	if (type == &PyModule_Type)
 		return is_silent_module(object);
-	if (type == reference_type)
+	if ((PyObject *)type == reference_type)
 		return is_silent_reference(object);
 	return verdict_of(type);
 }

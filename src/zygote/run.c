@@ -31,18 +31,18 @@ typedef PyObject *run_string_function(const char *, int, PyObject *, PyObject *,
 static run_file_function *run_file;
 static run_string_function *run_string;
 static const int *interrupted; /* a quirk: also set by a KeyboardInterrupt that left exec() */
+static PyObject *main_module;
 static int minor;
 
-/* What ordinary programs use, so that the pages they will write are copied before the code is there. */
+/* What ordinary programs use, so that the pages they will write are copied before the code is there. No
+ * class: it would stay, as garbage, until the collector comes. */
 static const char warm_code[] =
 	"def f(a, *b, c=1, **d):\n"
 	"    x = [str(i) for i in range(20)]\n"
 	"    return '%s %r' % (a, x) + f'{a!r:>5} {c:.2f}'\n"
-	"class C:\n"
-	"    def __init__(self): self.a = {1: 2, 'b': (3, 4.5)}\n"
-	"    def g(self): yield from sorted(self.a, key=str)\n"
+	"def g(x): yield from sorted(x, key=str)\n"
 	"try:\n"
-	"    f(1, 2, d=3); list(C().g()); 'a,b'.split(','); {1, 2} | {3}; 1 / 0\n"
+	"    f(1, 2, d=3); list(g({1: 2, 'b': (3, 4.5)})); 'a,b'.split(','); {1, 2} | {3}; 1 / 0\n"
 	"except (ZeroDivisionError, KeyError) as e:\n"
 	"    str(e)\n"
 	"import sys\n"
@@ -59,6 +59,9 @@ int run_prepare(struct err *e)
 	run_file = (run_file_function *)interp_symbol("PyRun_FileExFlags", e);
 	run_string = (run_string_function *)interp_symbol("PyRun_StringFlags", e);
 	interrupted = dlsym(RTLD_DEFAULT, "_Py_UnhandledKeyboardInterrupt");
+	main_module = PyImport_AddModule("__main__");
+	if (!main_module)
+		return interp_error(e, "__main__");
 	return run_file && run_string ? 0 : -1;
 }
 
@@ -74,6 +77,8 @@ void run_warm(void)
 	    PyDict_SetItemString(scratch, "__name__", name) == 0)
 		done = run_file(file, "<stdin>", Py_file_input, scratch, scratch, 0, &flags);
 	PyErr_Clear();
+	if (scratch)
+		PyDict_Clear(scratch); /* its functions refer to it */
 	if (file)
 		fclose(file);
 }
@@ -139,16 +144,27 @@ static bool exits_plainly(int *ret_status)
 	return plain;
 }
 
+/*
+ * The call that ran the bootstrap, beneath us, holds __main__, as the one that runs the code does in
+ * python3 -, and would give it up here. It never comes back, so we do: at the end the module must die
+ * when sys.modules loses it, or its objects die after the modules they use.
+ */
+static void release_main(void)
+{
+	Py_DECREF(main_module);
+}
+
 /* An exception is pending. Print it as the interpreter does; SystemExit ends the process in there. */
 static void end_with_error(void)
 {
-	bool by_interrupt = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+	bool by_interrupt = interrupted ? *interrupted : PyErr_Occurred() == PyExc_KeyboardInterrupt;
 	int status;
 
 	if (exits_plainly(&status))
 		leave_quickly(status);
 	if (PyErr_ExceptionMatches(PyExc_SystemExit))
 		leave_thaw();
+	release_main();
 	PyErr_Print();
 	if (by_interrupt)
 		end(1, true);
@@ -156,7 +172,7 @@ static void end_with_error(void)
 
 _Noreturn void run_code(const char *code)
 {
-	PyObject *dict = PyModule_GetDict(PyImport_AddModule("__main__"));
+	PyObject *dict = PyModule_GetDict(main_module);
 	struct compiler_flags flags = {code ? IGNORE_COOKIE : 0, minor};
 	PyObject *done = NULL;
 	bool cached = !code && minor < 15;
@@ -175,6 +191,8 @@ _Noreturn void run_code(const char *code)
 	}
 	if (!done)
 		end_with_error();
+	else
+		release_main();
 	Py_XDECREF(done);
 	if (!code && PyDict_DelItemString(dict, "__file__") < 0)
 		PyErr_Clear();

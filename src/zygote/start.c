@@ -100,6 +100,22 @@ static int check_descriptors(struct err *e)
 	return 0;
 }
 
+/* As if nothing had ever been taken out of it: a dictionary's size tells. */
+static int rebuild(PyObject *dict)
+{
+	_cleanup_object_ PyObject *items = PyDict_Items(dict);
+	Py_ssize_t n = items ? PyList_Size(items) : -1;
+
+	PyDict_Clear(dict);
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *pair = PyList_GetItem(items, i);
+
+		if (PyDict_SetItem(dict, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1)) < 0)
+			return -1;
+	}
+	return n < 0 ? -1 : 0;
+}
+
 static int prepare(struct zygote *z, const char **names, int count, struct err *e)
 {
 	PyObject *main_module = PyImport_AddModule("__main__");
@@ -109,6 +125,8 @@ static int prepare(struct zygote *z, const char **names, int count, struct err *
 		return interp_error(e, "__main__");
 	if (PyDict_DelItemString(dict, "__cached__") < 0)
 		PyErr_Clear(); /* 3.15 has none; run.c sets it again where it is set */
+	if (rebuild(dict) < 0)
+		return interp_error(e, "__main__");
 	for (int i = 0; i < 3; i++)
 		if (fstat(i, &z->streams[i]) < 0)
 			return err_set(e, errno, "standard stream %d", i);
