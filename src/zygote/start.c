@@ -32,8 +32,7 @@ static _Noreturn void fail(uint32_t sequence, const struct err *e)
  * finder's memory of it must not outlive it. python3 - puts "" first. */
 static int import_all(const char **names, int count, struct err *e)
 {
-	PyObject *path = PySys_GetObject("path");
-	_cleanup_object_ PyObject *first = NULL;
+	_cleanup_object_ PyObject *path = interp_ref(PySys_GetObject("path")), *first = NULL;
 
 	if (!path || !PyList_Check(path) || PyList_Size(path) < 1)
 		return err_set(e, 0, "sys.path is not a list of folders");
@@ -42,16 +41,16 @@ static int import_all(const char **names, int count, struct err *e)
 		return interp_error(e, "sys.path");
 	for (int i = 0; i < count; i++) {
 		PyObject *module = PyImport_ImportModule(names[i]);
+		char what[128];
 
-		if (!module) {
-			interp_error(e, names[i]);
-			return err_prefix(e, "import");
-		}
+		snprintf(what, sizeof what, "import %s", names[i]);
+		if (!module)
+			return interp_error(e, what);
 		Py_DECREF(module);
 	}
-	if (PyList_Insert(path, 0, first) < 0)
-		return interp_error(e, "sys.path");
-	return 0;
+	if (PySys_GetObject("path") != path)
+		return err_set(e, 0, "an imported module has replaced sys.path");
+	return PyList_Insert(path, 0, first) < 0 ? interp_error(e, "sys.path") : 0;
 }
 
 /* What the modules wrote must not be in the children's buffers. */

@@ -4,6 +4,7 @@
  * siblings have the same pid, and another user than the zygote's. The data is that user's id, or none.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
 #include <string.h>
@@ -33,4 +34,14 @@ static int join(const struct joiner_seat *seat, struct err *e)
 	return 0;
 }
 
-const struct joiner zygote_joiner = {.name = "pidns", .before = before, .join = join};
+/* Back to its own: a new one can only be made from there. */
+static int after(const struct joiner_seat *seat, struct err *e)
+{
+	_cleanup_close_ int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+
+	(void)seat;
+	return own < 0 || setns(own, CLONE_NEWPID) < 0 ? err_set(e, errno, "own pid namespace") : 0;
+}
+
+const struct joiner zygote_joiner = {
+	.name = "pidns", .before = before, .join = join, .after = after};
