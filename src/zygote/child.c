@@ -36,7 +36,7 @@ static int take_streams(const int *fds, struct err *e)
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0) < 0)
 		return err_set(e, errno, "close the zygote's descriptors");
 	clearerr(stdin); /* the bootstrap's end */
-	if (setsid() < 0)
+	if (getsid(0) != getpid() && setsid() < 0) /* the joiner may have */
 		return err_set(e, errno, "new session");
 	return 0;
 }

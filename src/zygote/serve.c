@@ -104,25 +104,15 @@ static int check_threads(const struct zygote *z, struct err *e)
 static pid_t fork_child(const struct zygote *z, const struct zygote_fork *m,
 			const struct joiner_seat *seat, const int *fds, size_t fd_count, struct err *e)
 {
-	struct err later = {0};
-	pid_t pid = -1;
+	pid_t pid;
 
-	if (zygote_joiner.before && zygote_joiner.before(seat, e) < 0) {
-		err_prefix(e, "%s", zygote_joiner.name);
-	} else {
-		PyOS_BeforeFork();
-		pid = fork();
-		if (pid == 0)
-			child_main(z, m, fds, fd_count);
-		if (pid < 0)
-			err_set(e, errno, "fork");
-		PyOS_AfterFork_Parent();
-	}
-	if (zygote_joiner.after && zygote_joiner.after(seat, &later) < 0) {
-		if (message_refuse(ZYGOTE_FD_REQUESTS, ZYGOTE_FAILED, m->header.sequence, &later) < 0)
-			_exit(2);
-		_exit(1);
-	}
+	PyOS_BeforeFork();
+	pid = zygote_joiner.fork ? zygote_joiner.fork(seat, e) : fork();
+	if (pid == 0)
+		child_main(z, m, fds, fd_count);
+	if (pid < 0 && !zygote_joiner.fork)
+		err_set(e, errno, "fork");
+	PyOS_AfterFork_Parent();
 	return pid;
 }
 
@@ -175,12 +165,20 @@ static void serve_message(const struct zygote *z)
 		close(fds[i]);
 }
 
-_Noreturn void zygote_serve(struct zygote *z)
+_Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 {
+	struct zygote_pid ready = {.header = {ZYGOTE_READY, sequence}, .pid = getpid()};
 	struct sigaction action = {.sa_handler = woken};
 	struct pollfd p = {.fd = ZYGOTE_FD_REQUESTS, .events = POLLIN};
 	sigset_t asleep;
+	struct err e = {0};
 
+	if (zygote_joiner.begin && zygote_joiner.begin(&e) < 0) {
+		message_refuse(ZYGOTE_FD_REQUESTS, ZYGOTE_FAILED, sequence, &e);
+		_exit(1);
+	}
+	if (message_send(ZYGOTE_FD_REQUESTS, &ready, sizeof ready, NULL, 0) < 0)
+		_exit(2);
 	sigaction(SIGCHLD, &action, NULL);
 	sigfillset(&asleep);
 	sigdelset(&asleep, SIGCHLD);

@@ -147,7 +147,6 @@ static int prepare(struct zygote *z, const char **names, int count, struct err *
 /* The zygote's life from its first line. */
 static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 {
-	struct zygote_pid ready = {.header = {ZYGOTE_READY, sequence}, .pid = getpid()};
 	struct err e = {0};
 
 	PyOS_AfterFork_Child();
@@ -159,9 +158,7 @@ static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 		err_set(&e, errno, "/proc/self/task");
 		fail(sequence, &e);
 	}
-	if (message_send(ZYGOTE_FD_REQUESTS, &ready, sizeof ready, NULL, 0) < 0)
-		_exit(2);
-	zygote_serve(z);
+	zygote_serve(z, sequence);
 }
 
 /* End as the zygote ended. */

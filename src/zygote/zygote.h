@@ -29,8 +29,9 @@ struct zygote {
 /* start.c: everything, from the bootstrap's end on. */
 _Noreturn void zygote_begin(void);
 
-/* serve.c: in the zygote. Leaves at the end of the request socket. */
-_Noreturn void zygote_serve(struct zygote *z);
+/* serve.c: in the zygote: says READY (to the START of that sequence) and serves. Leaves at the end of the
+ * request socket. */
+_Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence);
 
 /* child.c: in a fresh child, from fork to exit. message: a checked FORK. */
 _Noreturn void child_main(const struct zygote *z, const struct zygote_fork *message,

@@ -13,10 +13,21 @@
 
 #include "zygote/joiner.h"
 
-static int before(const struct joiner_seat *seat, struct err *e)
+/* And back to its own, or it could not make another. */
+static pid_t fork_apart(const struct joiner_seat *seat, struct err *e)
 {
+	_cleanup_close_ int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	pid_t pid;
+
 	(void)seat;
-	return unshare(CLONE_NEWPID) < 0 ? err_set(e, errno, "new pid namespace") : 0;
+	if (own < 0 || unshare(CLONE_NEWPID) < 0)
+		return err_set(e, errno, "new pid namespace");
+	pid = fork();
+	if (pid < 0)
+		err_set(e, errno, "fork");
+	if (pid != 0 && setns(own, CLONE_NEWPID) < 0)
+		abort();
+	return pid;
 }
 
 static int join(const struct joiner_seat *seat, struct err *e)
@@ -34,14 +45,4 @@ static int join(const struct joiner_seat *seat, struct err *e)
 	return 0;
 }
 
-/* Back to its own: a new one can only be made from there. */
-static int after(const struct joiner_seat *seat, struct err *e)
-{
-	_cleanup_close_ int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-
-	(void)seat;
-	return own < 0 || setns(own, CLONE_NEWPID) < 0 ? err_set(e, errno, "own pid namespace") : 0;
-}
-
-const struct joiner zygote_joiner = {
-	.name = "pidns", .before = before, .join = join, .after = after};
+const struct joiner zygote_joiner = {.name = "pidns", .fork = fork_apart, .join = join};
