@@ -27,7 +27,6 @@ ALLOWED = {
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
     "tar": {"base"},
-    "zygote": {"base"},  # loaded into an interpreter: links what it needs and nothing else
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
     "service": SERVICES | {"http", "tar"},
     "api": SERVICES | {"service"},

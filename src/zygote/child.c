@@ -35,7 +35,7 @@ static int take_streams(const int *fds, struct err *e)
 		return err_set(e, errno, "control socket");
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0) < 0)
 		return err_set(e, errno, "close the zygote's descriptors");
-	clearerr(stdin); /* the bootstrap's end */
+	clearerr(stdin);                           /* the bootstrap's end */
 	if (getsid(0) != getpid() && setsid() < 0) /* the joiner may have */
 		return err_set(e, errno, "new session");
 	return 0;

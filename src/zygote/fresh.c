@@ -23,12 +23,15 @@
 
 static int renew_openssl(void *function)
 {
-	return ((int (*)(void))function)() == 1 ? 0 : -1; /* RAND_poll: the primary generator reseeds, */
-}							  /* and its descendants notice */
+	return ((int (*)(void))function)() == 1
+		       ? 0
+		       : -1; /* RAND_poll: the primary generator reseeds, */
+} /* and its descendants notice */
 
 static int renew_sqlite(void *function)
 {
-	((void (*)(int, void *))function)(0, NULL); /* sqlite3_randomness(0): seed again when asked */
+	((void (*)(int, void *))function)(0,
+					  NULL); /* sqlite3_randomness(0): seed again when asked */
 	return 0;
 }
 
@@ -63,7 +66,8 @@ static int look_at_library(struct dl_phdr_info *info, size_t size, void *argumen
 		handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
 		function = handle ? dlsym(handle, libraries[i].symbol) : NULL;
 		if (!function)
-			return err_set(e, 0, "%s: has no %s, and its random numbers cannot be renewed",
+			return err_set(e, 0,
+				       "%s: has no %s, and its random numbers cannot be renewed",
 				       info->dlpi_name, libraries[i].symbol);
 		if (found_count == LIBRARIES_MAX)
 			return err_set(e, E2BIG, "more than %d copies of OpenSSL and SQLite",
@@ -89,8 +93,8 @@ static const struct {
 	{"multiprocessing.synchronize", "SemLock", "_rand", "tempfile", "_RandomNameSequence"},
 };
 
-static PyObject *numpy_seed;    /* numpy.random.seed */
-static PyObject *main_process;  /* multiprocessing.process.current_process() */
+static PyObject *numpy_seed;     /* numpy.random.seed */
+static PyObject *main_process;   /* multiprocessing.process.current_process() */
 static PyObject *process_module; /* multiprocessing.process */
 static PyObject *logging_module;
 static const char *logging_counts; /* what its _startTime is of: nanoseconds from 3.13 on */
@@ -102,7 +106,8 @@ static int unset_row(size_t i, struct err *e)
 
 	if (!module)
 		return 0;
-	object = unset[i].object ? PyObject_GetAttrString(module, unset[i].object) : interp_ref(module);
+	object = unset[i].object ? PyObject_GetAttrString(module, unset[i].object)
+				 : interp_ref(module);
 	if (!object || !PyObject_HasAttrString(object, unset[i].attribute)) {
 		PyErr_Clear();
 		return 0; /* another version, or it was never drawn */
@@ -181,7 +186,8 @@ int fresh_sibling(struct err *e)
 static void set_now(PyObject *module, const char *attribute, const char *from, const char *function)
 {
 	PyObject *source = interp_loaded(from);
-	_cleanup_object_ PyObject *now = source ? PyObject_CallMethod(source, function, NULL) : NULL;
+	_cleanup_object_ PyObject *now =
+		source ? PyObject_CallMethod(source, function, NULL) : NULL;
 
 	if (!now || PyObject_SetAttrString(module, attribute, now) < 0)
 		PyErr_Clear();

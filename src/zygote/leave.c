@@ -24,37 +24,126 @@
 
 /* Types whose death is silent, beyond that of what they hold. MODULE.QUALNAME as the type says it. */
 static const char *const silent_names[] = {
-	"builtins.dict", "builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset",
-	"builtins.function", "builtins.cell", "builtins.method", "builtins.builtin_function_or_method",
-	"builtins.type", "builtins.object", "builtins.property", "builtins.classmethod",
-	"builtins.staticmethod", "builtins.super", "builtins.slice", "builtins.mappingproxy",
-	"builtins.getset_descriptor", "builtins.member_descriptor", "builtins.wrapper_descriptor",
-	"builtins.method_descriptor", "builtins.classmethod_descriptor", "builtins.method-wrapper",
-	"builtins.frame", "builtins.traceback", "builtins.int", "builtins.str", "builtins.float",
-	"builtins.complex", "builtins.bytes", "builtins.bytearray", "builtins.bool",
-	"builtins.memoryview", "builtins.range", "builtins.enumerate", "builtins.zip", "builtins.map",
-	"builtins.filter", "builtins.reversed", "builtins.list_iterator", "builtins.tuple_iterator",
-	"builtins.list_reverseiterator", "builtins.dict_keyiterator", "builtins.dict_valueiterator",
-	"builtins.dict_itemiterator", "builtins.dict_keys", "builtins.dict_values",
-	"builtins.dict_items", "builtins.set_iterator", "builtins.str_iterator",
-	"builtins.str_ascii_iterator", "builtins.bytes_iterator", "builtins.callable_iterator",
-	"builtins.iterator", "types.GenericAlias", "types.UnionType", "types.SimpleNamespace",
-	"_abc._abc_data", "functools.partial", "functools._lru_cache_wrapper", "functools._lru_list_elem",
-	"functools.KeyWrapper", "collections.deque", "collections.defaultdict",
-	"collections.OrderedDict", "collections._tuplegetter", "_collections._tuplegetter",
-	"operator.itemgetter", "operator.attrgetter", "operator.methodcaller", "itertools.count",
-	"itertools.cycle", "itertools.repeat", "itertools.chain", "itertools.islice",
-	"itertools.starmap", "itertools.product", "itertools.permutations", "itertools.combinations",
-	"itertools.accumulate", "itertools.zip_longest", "itertools.groupby", "itertools._grouper",
-	"itertools.pairwise", "itertools.dropwhile", "itertools.takewhile", "itertools.filterfalse",
-	"itertools.compress", "itertools._tee", "itertools._tee_dataobject",
-	"itertools.combinations_with_replacement", "re.Pattern", "re.Match", "_sre.SRE_Scanner",
-	"_struct.Struct", "_json.Scanner", "_json.Encoder", "_random.Random", "_thread.lock",
-	"_thread.RLock", "_thread._localdummy", "_thread._local", "_contextvars.ContextVar",
-	"_csv.Dialect", "_csv.reader", "_csv.writer", "datetime.date", "datetime.datetime",
-	"datetime.time", "datetime.timedelta", "datetime.timezone", "datetime.tzinfo",
-	"decimal.Decimal", "decimal.Context", "array.array", "enum.property", "types.MethodType",
-	"_io.StringIO", "_io.BytesIO", "string.Formatter",
+	"builtins.dict",
+	"builtins.list",
+	"builtins.tuple",
+	"builtins.set",
+	"builtins.frozenset",
+	"builtins.function",
+	"builtins.cell",
+	"builtins.method",
+	"builtins.builtin_function_or_method",
+	"builtins.type",
+	"builtins.object",
+	"builtins.property",
+	"builtins.classmethod",
+	"builtins.staticmethod",
+	"builtins.super",
+	"builtins.slice",
+	"builtins.mappingproxy",
+	"builtins.getset_descriptor",
+	"builtins.member_descriptor",
+	"builtins.wrapper_descriptor",
+	"builtins.method_descriptor",
+	"builtins.classmethod_descriptor",
+	"builtins.method-wrapper",
+	"builtins.frame",
+	"builtins.traceback",
+	"builtins.int",
+	"builtins.str",
+	"builtins.float",
+	"builtins.complex",
+	"builtins.bytes",
+	"builtins.bytearray",
+	"builtins.bool",
+	"builtins.memoryview",
+	"builtins.range",
+	"builtins.enumerate",
+	"builtins.zip",
+	"builtins.map",
+	"builtins.filter",
+	"builtins.reversed",
+	"builtins.list_iterator",
+	"builtins.tuple_iterator",
+	"builtins.list_reverseiterator",
+	"builtins.dict_keyiterator",
+	"builtins.dict_valueiterator",
+	"builtins.dict_itemiterator",
+	"builtins.dict_keys",
+	"builtins.dict_values",
+	"builtins.dict_items",
+	"builtins.set_iterator",
+	"builtins.str_iterator",
+	"builtins.str_ascii_iterator",
+	"builtins.bytes_iterator",
+	"builtins.callable_iterator",
+	"builtins.iterator",
+	"types.GenericAlias",
+	"types.UnionType",
+	"types.SimpleNamespace",
+	"_abc._abc_data",
+	"functools.partial",
+	"functools._lru_cache_wrapper",
+	"functools._lru_list_elem",
+	"functools.KeyWrapper",
+	"collections.deque",
+	"collections.defaultdict",
+	"collections.OrderedDict",
+	"collections._tuplegetter",
+	"_collections._tuplegetter",
+	"operator.itemgetter",
+	"operator.attrgetter",
+	"operator.methodcaller",
+	"itertools.count",
+	"itertools.cycle",
+	"itertools.repeat",
+	"itertools.chain",
+	"itertools.islice",
+	"itertools.starmap",
+	"itertools.product",
+	"itertools.permutations",
+	"itertools.combinations",
+	"itertools.accumulate",
+	"itertools.zip_longest",
+	"itertools.groupby",
+	"itertools._grouper",
+	"itertools.pairwise",
+	"itertools.dropwhile",
+	"itertools.takewhile",
+	"itertools.filterfalse",
+	"itertools.compress",
+	"itertools._tee",
+	"itertools._tee_dataobject",
+	"itertools.combinations_with_replacement",
+	"re.Pattern",
+	"re.Match",
+	"_sre.SRE_Scanner",
+	"_struct.Struct",
+	"_json.Scanner",
+	"_json.Encoder",
+	"_random.Random",
+	"_thread.lock",
+	"_thread.RLock",
+	"_thread._localdummy",
+	"_thread._local",
+	"_contextvars.ContextVar",
+	"_csv.Dialect",
+	"_csv.reader",
+	"_csv.writer",
+	"datetime.date",
+	"datetime.datetime",
+	"datetime.time",
+	"datetime.timedelta",
+	"datetime.timezone",
+	"datetime.tzinfo",
+	"decimal.Decimal",
+	"decimal.Context",
+	"array.array",
+	"enum.property",
+	"types.MethodType",
+	"_io.StringIO",
+	"_io.BytesIO",
+	"string.Formatter",
 };
 
 /* of modules that need not be there: held here */
@@ -64,18 +153,15 @@ static const struct {
 	const char *module, *name;
 	PyObject **place;
 } functions[] = {
-	{"gc", "get_objects", &get_objects},
-	{"gc", "get_freeze_count", &freeze_count},
-	{"gc", "unfreeze", &unfreeze},
-	{"sys", "gettrace", &get_trace},
-	{"sys", "getprofile", &get_profile},
-	{"_thread", "_count", &thread_count},
+	{"gc", "get_objects", &get_objects}, {"gc", "get_freeze_count", &freeze_count},
+	{"gc", "unfreeze", &unfreeze},       {"sys", "gettrace", &get_trace},
+	{"sys", "getprofile", &get_profile}, {"_thread", "_count", &thread_count},
 };
 static PyObject *stream_out, *stream_err; /* as they were: not held, only compared */
-static PyObject *silent;         /* a set of the names above */
-static PyObject *stdlib_names;   /* sys.stdlib_module_names, or NULL before 3.10 */
-static PyObject *audit_original; /* sys.addaudithook */
-static void *python_dealloc;     /* tp_dealloc of classes written in Python */
+static PyObject *silent;                  /* a set of the names above */
+static PyObject *stdlib_names;            /* sys.stdlib_module_names, or NULL before 3.10 */
+static PyObject *audit_original;          /* sys.addaudithook */
+static void *python_dealloc;              /* tp_dealloc of classes written in Python */
 static long frozen;
 static PyObject *reference_type; /* weakref.ref */
 static bool audited, thawed, gc_loaded;
@@ -105,8 +191,9 @@ static int watch_audit_hooks(struct err *e)
 		return err_set(e, 0, "sys.addaudithook is not there");
 	signature = PyObject_GetAttrString(audit_original, "__text_signature__");
 	text = PyObject_GetAttrString(audit_original, "__doc__");
-	joined = signature && text ? PyUnicode_FromFormat("addaudithook%S\n--\n\n%S", signature, text)
-				   : NULL;
+	joined = signature && text
+			 ? PyUnicode_FromFormat("addaudithook%S\n--\n\n%S", signature, text)
+			 : NULL;
 	bytes = joined ? PyUnicode_AsUTF8String(joined) : NULL;
 	if (!bytes)
 		return interp_error(e, "sys.addaudithook");
@@ -122,7 +209,8 @@ static int watch_audit_hooks(struct err *e)
 /* What a class statement makes, to know such types by. */
 static int learn_python_dealloc(struct err *e)
 {
-	_cleanup_object_ PyObject *class = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){}", "C");
+	_cleanup_object_ PyObject *class =
+		PyObject_CallFunction((PyObject *)&PyType_Type, "s(){}", "C");
 
 	if (!class)
 		return interp_error(e, "a class");

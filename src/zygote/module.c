@@ -17,11 +17,8 @@ static void begin(void *module)
 static PyModuleDef_Slot no_slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
-	PyModuleDef_HEAD_INIT,
-	.m_name = "cloche_zygote",
-	.m_size = 0,
-	.m_slots = no_slots,
-	.m_free = begin,
+	PyModuleDef_HEAD_INIT, .m_name = "cloche_zygote", .m_size = 0,
+	.m_slots = no_slots,   .m_free = begin,
 };
 
 PyMODINIT_FUNC PyInit_cloche_zygote(void);

@@ -157,7 +157,8 @@ static void release_main(void)
 /* An exception is pending. Print it as the interpreter does; SystemExit ends the process in there. */
 static void end_with_error(void)
 {
-	bool by_interrupt = interrupted ? *interrupted : PyErr_Occurred() == PyExc_KeyboardInterrupt;
+	bool by_interrupt =
+		interrupted ? *interrupted : PyErr_Occurred() == PyExc_KeyboardInterrupt;
 	int status;
 
 	if (exits_plainly(&status))

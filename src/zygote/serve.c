@@ -59,8 +59,9 @@ static void reap(void)
 			.header = {ZYGOTE_ENDED, 0},
 			.pid = pid,
 			.status = (uint32_t)status,
-			.cpu_us = (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
-				  (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
+			.cpu_us =
+				(uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+				(uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
 		};
 
 		for (size_t i = 0; i < ZYGOTE_CHILDREN_MAX && !m.header.sequence; i++)
@@ -83,8 +84,9 @@ static int check_streams(const struct zygote *z, const int *fds, struct err *e)
 			return err_set(e, errno, "standard stream %d", i);
 		if ((st.st_mode & S_IFMT) != (z->streams[i].st_mode & S_IFMT) ||
 		    (S_ISCHR(st.st_mode) && st.st_rdev != z->streams[i].st_rdev))
-			return err_set(e, ENOTSUP,
-				       "standard stream %d is of another kind than the interpreter's", i);
+			return err_set(
+				e, ENOTSUP,
+				"standard stream %d is of another kind than the interpreter's", i);
 	}
 	return 0;
 }
@@ -96,13 +98,15 @@ static int check_threads(const struct zygote *z, struct err *e)
 	if (fstat(z->tasks, &st) < 0)
 		return err_set(e, errno, "/proc/self/task");
 	if (st.st_nlink != 2 + 1) /* "." and ".." and one thread */
-		return err_set(e, EBUSY, "the interpreter has %lu threads: a fork would lose all but one",
+		return err_set(e, EBUSY,
+			       "the interpreter has %lu threads: a fork would lose all but one",
 			       (unsigned long)st.st_nlink - 2);
 	return 0;
 }
 
 static pid_t fork_child(const struct zygote *z, const struct zygote_fork *m,
-			const struct joiner_seat *seat, const int *fds, size_t fd_count, struct err *e)
+			const struct joiner_seat *seat, const int *fds, size_t fd_count,
+			struct err *e)
 {
 	pid_t pid;
 

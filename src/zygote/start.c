@@ -91,9 +91,10 @@ static int check_descriptors(struct err *e)
 		n = readlink(path, target, sizeof target - 1);
 		target[n < 0 ? 0 : n] = '\0';
 		closedir(dir);
-		return err_set(e, 0,
-			       "an imported module keeps descriptor %ld open (%s), which children close",
-			       fd, target);
+		return err_set(
+			e, 0,
+			"an imported module keeps descriptor %ld open (%s), which children close",
+			fd, target);
 	}
 	closedir(dir);
 	return 0;

@@ -34,8 +34,8 @@ _Noreturn void zygote_begin(void);
 _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence);
 
 /* child.c: in a fresh child, from fork to exit. message: a checked FORK. */
-_Noreturn void child_main(const struct zygote *z, const struct zygote_fork *message,
-			  const int *fds, size_t fd_count);
+_Noreturn void child_main(const struct zygote *z, const struct zygote_fork *message, const int *fds,
+			  size_t fd_count);
 
 /* apply.c: in a child: arguments, environment, directory, limits. -1: nothing of it counts, the child
  * must leave. */
