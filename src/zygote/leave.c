@@ -47,7 +47,20 @@ static const char *const silent_names[] = {
 	"builtins.method_descriptor",
 	"builtins.classmethod_descriptor",
 	"builtins.method-wrapper",
+	"builtins.builtin_method",
 	"builtins.frame",
+	"ast.AST",
+	"decimal.SignalDictMixin",
+	"builtins.managedbuffer",
+	"builtins.hamt",
+	"builtins.hamt_bitmap_node",
+	"builtins.hamt_array_node",
+	"builtins.hamt_collision_node",
+	"_contextvars.Context",
+	"_contextvars.Token",
+	"xml.etree.ElementTree.Element",
+	"xml.etree.ElementTree.TreeBuilder",
+	"xml.etree.ElementTree.XMLParser",
 	"builtins.traceback",
 	"builtins.int",
 	"builtins.str",
@@ -163,7 +176,8 @@ static PyObject *stdlib_names;            /* sys.stdlib_module_names, or NULL be
 static PyObject *audit_original;          /* sys.addaudithook */
 static void *python_dealloc;              /* tp_dealloc of classes written in Python */
 static long frozen;
-static PyObject *reference_type; /* weakref.ref */
+static PyObject *reference_type;    /* weakref.ref */
+static PyTypeObject *function_type; /* of functions written in Python */
 static bool audited, thawed, gc_loaded;
 
 enum { OBJECTS_MAX = 200000, VERDICTS = 256 };
@@ -221,6 +235,7 @@ static int learn_python_dealloc(struct err *e)
 int leave_prepare(struct err *e)
 {
 	PyObject *weak = interp_loaded("_weakref");
+	_cleanup_object_ PyObject *function = NULL;
 
 	gc_loaded = interp_loaded("gc") != NULL;
 	silent = PySet_New(NULL);
@@ -244,6 +259,10 @@ int leave_prepare(struct err *e)
 	reference_type = weak ? PyObject_GetAttrString(weak, "ReferenceType") : NULL;
 	if (!reference_type)
 		return interp_error(e, "_weakref.ReferenceType");
+	function = PyObject_GetAttrString(interp_loaded("os"), "getenv");
+	if (!function)
+		return interp_error(e, "os.getenv");
+	function_type = Py_TYPE(function);
 	stdlib_names = interp_ref(PySys_GetObject("stdlib_module_names"));
 	return learn_python_dealloc(e) < 0 ? -1 : watch_audit_hooks(e);
 }
@@ -291,32 +310,66 @@ void leave_thaw(void)
 
 /* ---- is the death of all of it silent? */
 
+/* Of these, all types that are written in C only hold memory. */
+static bool is_of_family(PyObject *module)
+{
+	static const char *const families[] = {"numpy", "numpy.", "pandas._libs."};
+	_cleanup_object_ PyObject *bytes = PyUnicode_AsUTF8String(module);
+	const char *name = bytes ? PyBytes_AsString(bytes) : NULL;
+
+	for (size_t i = 0; name && i < ARRAY_SIZE(families); i++) {
+		size_t n = strlen(families[i]);
+
+		if (strncmp(name, families[i], n) == 0 && (families[i][n - 1] == '.' || !name[n]))
+			return true;
+	}
+	return false;
+}
+
 static bool is_named(PyTypeObject *type)
 {
 	_cleanup_object_ PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
 	_cleanup_object_ PyObject *name = PyObject_GetAttrString((PyObject *)type, "__qualname__");
 	_cleanup_object_ PyObject *both = NULL;
 
-	if (module && name && PyUnicode_Check(module) && PyUnicode_Check(name))
-		both = PyUnicode_FromFormat("%U.%U", module, name);
-	return both && PySet_Contains(silent, both) == 1;
+	if (!module || !name || !PyUnicode_Check(module) || !PyUnicode_Check(name))
+		return false;
+	both = PyUnicode_FromFormat("%U.%U", module, name);
+	return (both && PySet_Contains(silent, both) == 1) || is_of_family(module);
+}
+
+static bool is_heap_type(PyTypeObject *type)
+{
+	return PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE;
+}
+
+/* Written in Python, or without a death of its own: then it dies as its base does, unless there is a
+ * __del__. NULL: it has one. The slots of static types cannot be asked for before 3.10. */
+static PyTypeObject *dying_type(PyTypeObject *type)
+{
+	while (is_heap_type(type)) {
+		PyTypeObject *base = PyType_GetSlot(type, Py_tp_base);
+		void *dealloc = PyType_GetSlot(type, Py_tp_dealloc);
+
+		if (dealloc != python_dealloc && (!base || !is_heap_type(base) ||
+						  PyType_GetSlot(base, Py_tp_dealloc) != dealloc))
+			break;
+		if (!base || PyType_GetSlot(type, Py_tp_finalize) ||
+		    PyType_GetSlot(type, Py_tp_del))
+			return NULL;
+		type = base;
+	}
+	return type;
 }
 
 static bool is_silent_type(PyTypeObject *type)
 {
 	bool yes;
 
-	/* written in Python: its own death is that of its base, unless it has a __del__ */
-	while ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) &&
-	       PyType_GetSlot(type, Py_tp_dealloc) == python_dealloc) {
-		if (PyType_GetSlot(type, Py_tp_finalize) || PyType_GetSlot(type, Py_tp_del))
-			return false;
-		type = PyType_GetSlot(type, Py_tp_base);
-		if (!type)
-			return false;
-	}
-	if (!(PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) &&
-	    PyType_IsSubtype(type, (PyTypeObject *)PyExc_BaseException))
+	type = dying_type(type);
+	if (!type)
+		return false;
+	if (!is_heap_type(type) && PyType_IsSubtype(type, (PyTypeObject *)PyExc_BaseException))
 		return true;
 	yes = is_named(type);
 	PyErr_Clear();
@@ -334,11 +387,19 @@ static bool is_silent_module(PyObject *module)
 	return yes;
 }
 
+/* Without a callback, or with one of the library's that only keeps a weak collection tidy. */
 static bool is_silent_reference(PyObject *reference)
 {
+	static const char *const tidy[] = {"_weakrefset", "weakref", "logging"};
 	_cleanup_object_ PyObject *callback = PyObject_GetAttrString(reference, "__callback__");
+	_cleanup_object_ PyObject *module = NULL;
 	bool yes = callback == Py_None || (callback && PyCFunction_Check(callback));
 
+	if (callback && !yes && Py_TYPE(callback) == function_type) {
+		module = PyObject_GetAttrString(callback, "__module__");
+		for (size_t i = 0; module && PyUnicode_Check(module) && i < ARRAY_SIZE(tidy); i++)
+			yes |= PyUnicode_CompareWithASCIIString(module, tidy[i]) == 0;
+	}
 	PyErr_Clear();
 	return yes;
 }
@@ -365,8 +426,9 @@ static bool is_silent(PyObject *object)
 
 	if (type == &PyModule_Type)
 		return is_silent_module(object);
-	if ((PyObject *)type == reference_type)
-		return is_silent_reference(object);
+	if (PyType_IsSubtype(type, (PyTypeObject *)reference_type))
+		return is_silent_reference(object) &&
+		       (Py_TYPE(object) == (PyTypeObject *)reference_type || dying_type(type));
 	return verdict_of(type);
 }
 
@@ -427,13 +489,29 @@ static bool flush_original(const char *name, PyObject *original)
 	return done != NULL;
 }
 
+/* From 3.12 on atexit callbacks run when threads and forks are refused already: not with us. */
+static bool is_late(void)
+{
+	PyObject *module = interp_loaded("atexit");
+	_cleanup_object_ PyObject *count = NULL;
+	long n;
+
+	if (!module || interp_minor() < 12)
+		return false;
+	count = PyObject_CallMethod(module, "_ncallbacks", NULL);
+	n = count ? PyLong_AsLong(count) : -1;
+	PyErr_Clear();
+	return n != 0;
+}
+
 void leave_quickly(int status)
 {
 	PyObject *type, *value, *trace;
 	bool called = false;
 
 	PyErr_Fetch(&type, &value, &trace);
-	if (!is_watched() && all_silent() && call_if_loaded("threading", "_shutdown", &called) &&
+	if (!is_watched() && all_silent() && !is_late() &&
+	    call_if_loaded("threading", "_shutdown", &called) &&
 	    call_if_loaded("atexit", "_run_exitfuncs", &called) && number_of(thread_count) == 0 &&
 	    (!called || (!is_watched() && all_silent())) && flush_original("stdout", stream_out) &&
 	    flush_original("stderr", stream_err))

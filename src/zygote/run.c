@@ -51,11 +51,7 @@ static const char warm_code[] =
 
 int run_prepare(struct err *e)
 {
-	PyObject *version = PySys_GetObject("version_info");
-	_cleanup_object_ PyObject *number = version ? PySequence_GetItem(version, 1) : NULL;
-
-	minor = number ? (int)PyLong_AsLong(number) : -1;
-	PyErr_Clear();
+	minor = interp_minor();
 	run_file = (run_file_function *)interp_symbol("PyRun_FileExFlags", e);
 	run_string = (run_string_function *)interp_symbol("PyRun_StringFlags", e);
 	interrupted = dlsym(RTLD_DEFAULT, "_Py_UnhandledKeyboardInterrupt");

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -141,8 +142,12 @@ static int prepare(struct zygote *z, const char **names, int count, struct err *
 	if (flush_all(e) < 0 || check_descriptors(e) < 0)
 		return -1;
 	close(ZYGOTE_FD_MODULE);
-	/* all that exists now is shared by the children, and out of the collector's sight */
-	return leave_freeze(e);
+	/* All that exists now is shared by the children, and out of the collector's sight. The free list
+	 * of malloc() is put in order here, not in each of them: with pandas that copied 3 MiB. */
+	if (leave_freeze(e) < 0)
+		return -1;
+	malloc_trim(0);
+	return 0;
 }
 
 /* The zygote's life from its first line. */
