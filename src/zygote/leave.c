@@ -15,7 +15,7 @@
  * modules go that this list knows; an extension module from elsewhere is not on it.
  *
  * Audit and trace hooks see the teardown itself: with one, always the ordinary way. To notice the first,
- * sys.addaudithook is wrapped by a function that looks just like it.
+ * sys.addaudithook is wrapped by a function that looks just like it (and so is gc.freeze).
  */
 #include <string.h>
 
@@ -173,48 +173,78 @@ static const struct {
 static PyObject *stream_out, *stream_err; /* as they were: not held, only compared */
 static PyObject *silent;                  /* a set of the names above */
 static PyObject *stdlib_names;            /* sys.stdlib_module_names, or NULL before 3.10 */
-static PyObject *audit_original;          /* sys.addaudithook */
 static void *python_dealloc;              /* tp_dealloc of classes written in Python */
 static long frozen;
 static PyObject *reference_type;    /* weakref.ref */
 static PyTypeObject *function_type; /* of functions written in Python */
-static bool audited, thawed, gc_loaded;
+static bool audited, code_froze, thawed, gc_loaded;
 
 enum { OBJECTS_MAX = 200000, VERDICTS = 256 };
 
-/* ---- sys.addaudithook */
+/* ---- functions that we must know of when they are called */
+
+static PyObject *add_audit_hook(PyObject *self, PyObject *args, PyObject *kwargs);
+static PyObject *gc_freeze(PyObject *self, PyObject *args, PyObject *kwargs);
+
+static struct watched {
+	const char *module, *name;
+	PyCFunctionWithKeywords ours;
+	PyObject *original;
+	char doc[1024]; /* name, signature and text, as the interpreter takes them apart */
+	PyMethodDef method;
+} watched[] = {
+	{.module = "sys", .name = "addaudithook", .ours = add_audit_hook},
+	{.module = "gc", .name = "freeze", .ours = gc_freeze},
+};
 
 static PyObject *add_audit_hook(PyObject *self, PyObject *args, PyObject *kwargs)
 {
 	(void)self;
 	audited = true;
-	return PyObject_Call(audit_original, args, kwargs);
+	return PyObject_Call(watched[0].original, args, kwargs);
 }
 
-static int watch_audit_hooks(struct err *e)
+static PyObject *gc_freeze(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	static char doc[1024];
-	static PyMethodDef method = {"addaudithook", (PyCFunction)(void (*)(void))add_audit_hook,
-				     METH_VARARGS | METH_KEYWORDS, doc};
-	PyObject *sys = interp_loaded("sys");
-	_cleanup_object_ PyObject *name = PyUnicode_FromString("sys"), *function = NULL;
+	(void)self;
+	code_froze = true;
+	return PyObject_Call(watched[1].original, args, kwargs);
+}
+
+static int watch(struct watched *w, PyObject *module, struct err *e)
+{
+	_cleanup_object_ PyObject *name = PyUnicode_FromString(w->module), *function = NULL;
 	_cleanup_object_ PyObject *signature = NULL, *text = NULL, *joined = NULL, *bytes = NULL;
 
-	audit_original = interp_ref(PySys_GetObject("addaudithook"));
-	if (!audit_original || !sys || !name)
-		return err_set(e, 0, "sys.addaudithook is not there");
-	signature = PyObject_GetAttrString(audit_original, "__text_signature__");
-	text = PyObject_GetAttrString(audit_original, "__doc__");
+	w->original = PyObject_GetAttrString(module, w->name);
+	if (!name || !w->original)
+		return interp_error(e, w->name);
+	signature = PyObject_GetAttrString(w->original, "__text_signature__");
+	text = PyObject_GetAttrString(w->original, "__doc__");
 	joined = signature && text
-			 ? PyUnicode_FromFormat("addaudithook%S\n--\n\n%S", signature, text)
+			 ? PyUnicode_FromFormat("%s%S\n--\n\n%S", w->name, signature, text)
 			 : NULL;
 	bytes = joined ? PyUnicode_AsUTF8String(joined) : NULL;
 	if (!bytes)
-		return interp_error(e, "sys.addaudithook");
-	snprintf(doc, sizeof doc, "%s", PyBytes_AsString(bytes));
-	function = PyCFunction_NewEx(&method, sys, name);
-	if (!function || PySys_SetObject("addaudithook", function) < 0)
-		return interp_error(e, "sys.addaudithook");
+		return interp_error(e, w->name);
+	snprintf(w->doc, sizeof w->doc, "%s", PyBytes_AsString(bytes));
+	w->method = (PyMethodDef){w->name, (PyCFunction)(void (*)(void))w->ours,
+				  METH_VARARGS | METH_KEYWORDS, w->doc};
+	function = PyCFunction_NewEx(&w->method, module, name);
+	if (!function || PyObject_SetAttrString(module, w->name, function) < 0)
+		return interp_error(e, w->name);
+	return 0;
+}
+
+/* gc only if somebody has imported it: else its import is the sign (all_silent). */
+static int watch_all(struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(watched); i++) {
+		PyObject *module = interp_loaded(watched[i].module);
+
+		if (module && watch(&watched[i], module, e) < 0)
+			return -1;
+	}
 	return 0;
 }
 
@@ -264,7 +294,7 @@ int leave_prepare(struct err *e)
 		return interp_error(e, "os.getenv");
 	function_type = Py_TYPE(function);
 	stdlib_names = interp_ref(PySys_GetObject("stdlib_module_names"));
-	return learn_python_dealloc(e) < 0 ? -1 : watch_audit_hooks(e);
+	return learn_python_dealloc(e) < 0 ? -1 : watch_all(e);
 }
 
 static long number_of(PyObject *function)
@@ -287,6 +317,7 @@ int leave_freeze(struct err *e)
 	if (!done)
 		return interp_error(e, "gc.freeze");
 	frozen = number_of(freeze_count);
+	code_froze = false; /* that was us */
 	return 0;
 }
 
@@ -437,10 +468,8 @@ static bool all_silent(void)
 	_cleanup_object_ PyObject *list = NULL;
 	Py_ssize_t n;
 
-	if (!gc_loaded && interp_loaded("gc"))
+	if (code_froze || (!gc_loaded && interp_loaded("gc")))
 		return false; /* somebody may have moved objects out of sight */
-	if (number_of(freeze_count) > frozen)
-		return false;
 	list = PyObject_CallObject(get_objects, NULL);
 	n = list ? PyList_Size(list) : -1;
 	if (n < 0 || n > OBJECTS_MAX) {
@@ -489,15 +518,18 @@ static bool flush_original(const char *name, PyObject *original)
 	return done != NULL;
 }
 
-/* From 3.12 on atexit callbacks run when threads and forks are refused already: not with us. */
+/* From 3.12 on new threads are refused while the last ones are waited for and atexit callbacks run. With
+ * us they would not be. */
 static bool is_late(void)
 {
 	PyObject *module = interp_loaded("atexit");
 	_cleanup_object_ PyObject *count = NULL;
 	long n;
 
-	if (!module || interp_minor() < 12)
+	if (interp_minor() < 12)
 		return false;
+	if (!module || number_of(thread_count) != 0)
+		return number_of(thread_count) != 0;
 	count = PyObject_CallMethod(module, "_ncallbacks", NULL);
 	n = count ? PyLong_AsLong(count) : -1;
 	PyErr_Clear();
