@@ -177,7 +177,7 @@ static void *python_dealloc;              /* tp_dealloc of classes written in Py
 static long frozen;
 static PyObject *reference_type;    /* weakref.ref */
 static PyTypeObject *function_type; /* of functions written in Python */
-static bool audited, code_froze, thawed, gc_loaded;
+static bool audited, code_froze, thawed, gc_loaded, foreign;
 
 enum { OBJECTS_MAX = 200000, VERDICTS = 256 };
 
@@ -262,6 +262,8 @@ static int learn_python_dealloc(struct err *e)
 	return python_dealloc ? 0 : err_set(e, 0, "a class without tp_dealloc");
 }
 
+static bool any_foreign(void);
+
 int leave_prepare(struct err *e)
 {
 	PyObject *weak = interp_loaded("_weakref");
@@ -294,6 +296,7 @@ int leave_prepare(struct err *e)
 		return interp_error(e, "os.getenv");
 	function_type = Py_TYPE(function);
 	stdlib_names = interp_ref(PySys_GetObject("stdlib_module_names"));
+	foreign = any_foreign();
 	return learn_python_dealloc(e) < 0 ? -1 : watch_all(e);
 }
 
@@ -341,17 +344,17 @@ void leave_thaw(void)
 
 /* ---- is the death of all of it silent? */
 
-/* Of these, all types that are written in C only hold memory. */
+/* Packages of which all that is written in C only holds memory, and has nothing to do at exit. */
 static bool is_of_family(PyObject *module)
 {
-	static const char *const families[] = {"numpy", "numpy.", "pandas._libs."};
+	static const char *const families[] = {"numpy", "pandas._libs", "numexpr", "bottleneck"};
 	_cleanup_object_ PyObject *bytes = PyUnicode_AsUTF8String(module);
 	const char *name = bytes ? PyBytes_AsString(bytes) : NULL;
 
 	for (size_t i = 0; name && i < ARRAY_SIZE(families); i++) {
 		size_t n = strlen(families[i]);
 
-		if (strncmp(name, families[i], n) == 0 && (families[i][n - 1] == '.' || !name[n]))
+		if (strncmp(name, families[i], n) == 0 && (name[n] == '.' || name[n] == '\0'))
 			return true;
 	}
 	return false;
@@ -407,15 +410,36 @@ static bool is_silent_type(PyTypeObject *type)
 	return yes;
 }
 
+/* Written in Python, or one of the library's. */
 static bool is_silent_module(PyObject *module)
 {
 	_cleanup_object_ PyObject *name = NULL;
-	bool yes = PyModule_GetDef(module) == NULL; /* written in Python */
+	bool yes = PyModule_GetDef(module) == NULL;
 
 	if (!yes && stdlib_names && (name = PyModule_GetNameObject(module)))
 		yes = PySequence_Contains(stdlib_names, name) == 1;
 	PyErr_Clear();
 	return yes;
+}
+
+/* Is a module loaded whose library may have something to do at the exit of the process? */
+static bool any_foreign(void)
+{
+	_cleanup_object_ PyObject *modules = PyDict_Values(PyImport_GetModuleDict());
+	Py_ssize_t n = modules ? PyList_Size(modules) : -1;
+
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *module = PyList_GetItem(modules, i);
+		_cleanup_object_ PyObject *name = NULL;
+
+		if (!PyModule_Check(module) || is_silent_module(module))
+			continue;
+		name = PyModule_GetNameObject(module);
+		if (!name || !is_of_family(name))
+			return true;
+	}
+	PyErr_Clear();
+	return n < 0;
 }
 
 /* Without a callback, or with one of the library's that only keeps a weak collection tidy. */
@@ -536,6 +560,16 @@ static bool is_late(void)
 	return n != 0;
 }
 
+/* libc's exit handlers and destructors of libraries run if one was loaded that we do not know. Those of
+ * OpenSSL, which frees its tables one by one, took a third of all CPU time with pandas. */
+static _Noreturn void leave(int status)
+{
+	if (foreign)
+		exit(status);
+	fflush(NULL);
+	_exit(status);
+}
+
 void leave_quickly(int status)
 {
 	PyObject *type, *value, *trace;
@@ -547,6 +581,6 @@ void leave_quickly(int status)
 	    call_if_loaded("atexit", "_run_exitfuncs", &called) && number_of(thread_count) == 0 &&
 	    (!called || (!is_watched() && all_silent())) && flush_original("stdout", stream_out) &&
 	    flush_original("stderr", stream_err))
-		exit(status);
+		leave(status);
 	PyErr_Restore(type, value, trace);
 }
