@@ -525,6 +525,8 @@ static bool call_if_loaded(const char *module_name, const char *function, bool *
 
 	if (!module)
 		return true;
+	if (!PyModule_Check(module))
+		return false; /* somebody's own */
 	*ret_called = true;
 	done = PyObject_CallMethod(module, function, NULL);
 	PyErr_Clear();

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -22,10 +23,12 @@
 
 enum { ALL_FDS = ZYGOTE_FDS + ZYGOTE_JOIN_FDS_MAX };
 
-static struct child {
+struct child {
 	pid_t pid; /* 0: free */
 	uint32_t sequence;
-} children[ZYGOTE_CHILDREN_MAX];
+};
+static struct child
+	*children; /* ZYGOTE_CHILDREN_MAX; empty in a child: siblings are not its business */
 static size_t child_count;
 
 static char message[ZYGOTE_MESSAGE_MAX];
@@ -169,6 +172,17 @@ static void serve_message(const struct zygote *z)
 		close(fds[i]);
 }
 
+static int make_table(struct err *e)
+{
+	const size_t size = ZYGOTE_CHILDREN_MAX * sizeof *children;
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED || madvise(p, size, MADV_WIPEONFORK) < 0)
+		return err_set(e, errno, "memory for the table of children");
+	children = p;
+	return 0;
+}
+
 _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 {
 	struct zygote_pid ready = {.header = {ZYGOTE_READY, sequence}, .pid = getpid()};
@@ -177,7 +191,7 @@ _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 	sigset_t asleep;
 	struct err e = {0};
 
-	if (zygote_joiner.begin && zygote_joiner.begin(&e) < 0) {
+	if (make_table(&e) < 0 || (zygote_joiner.begin && zygote_joiner.begin(&e) < 0)) {
 		message_refuse(ZYGOTE_FD_REQUESTS, ZYGOTE_FAILED, sequence, &e);
 		_exit(1);
 	}
