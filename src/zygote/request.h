@@ -56,14 +56,18 @@ struct zygote_header {
 	uint32_t sequence; /* the asker's, not 0; a child's answers repeat that of its RUN */
 };
 
-/* Behind it: module_count names to import, in order, each with its NUL. */
+/*
+ * Behind it: module_count names to import, in order, and the operator's warm-up code ("": none), each with
+ * its NUL. The code runs once after the imports, where its failure is one of the START, and in each warmed
+ * child before it waits, behind a few lines of ours; what it prints is dropped there.
+ */
 struct zygote_start {
 	struct zygote_header header;
 	uint32_t version;
 	uint32_t module_count;
 };
 
-enum { ZYGOTE_WARM = 1 }; /* run a few lines of ours before waiting: memory against time */
+enum { ZYGOTE_WARM = 1 }; /* run the warm-up before waiting: memory against time */
 
 /* Behind it: join_size bytes for the joiner (joiner.h). With ZYGOTE_FDS + join_fds descriptors. */
 struct zygote_fork {

@@ -29,17 +29,8 @@ static _Noreturn void fail(uint32_t sequence, const struct err *e)
 	_exit(r < 0 ? 2 : 1);
 }
 
-/* sys.path without "" while modules are imported: none may come from the working directory, and the
- * finder's memory of it must not outlive it. python3 - puts "" first. */
 static int import_all(const char **names, int count, struct err *e)
 {
-	_cleanup_object_ PyObject *path = interp_ref(PySys_GetObject("path")), *first = NULL;
-
-	if (!path || !PyList_Check(path) || PyList_Size(path) < 1)
-		return err_set(e, 0, "sys.path is not a list of folders");
-	first = PySequence_GetItem(path, 0);
-	if (!first || PySequence_DelItem(path, 0) < 0)
-		return interp_error(e, "sys.path");
 	for (int i = 0; i < count; i++) {
 		PyObject *module = PyImport_ImportModule(names[i]);
 		char what[128];
@@ -49,6 +40,22 @@ static int import_all(const char **names, int count, struct err *e)
 			return interp_error(e, what);
 		Py_DECREF(module);
 	}
+	return 0;
+}
+
+/* All of the operator's that runs. sys.path is without "" meanwhile, which python3 - puts first: no module
+ * may come from the working directory, and the finder's memory of it must not outlive it. */
+static int load(const char **names, int count, const char *warm, struct err *e)
+{
+	_cleanup_object_ PyObject *path = interp_ref(PySys_GetObject("path")), *first = NULL;
+
+	if (!path || !PyList_Check(path) || PyList_Size(path) < 1)
+		return err_set(e, 0, "sys.path is not a list of folders");
+	first = PySequence_GetItem(path, 0);
+	if (!first || PySequence_DelItem(path, 0) < 0)
+		return interp_error(e, "sys.path");
+	if (import_all(names, count, e) < 0 || run_prepare(e) < 0 || run_rehearse(warm, e) < 0)
+		return -1;
 	if (PySys_GetObject("path") != path)
 		return err_set(e, 0, "an imported module has replaced sys.path");
 	return PyList_Insert(path, 0, first) < 0 ? interp_error(e, "sys.path") : 0;
@@ -117,7 +124,7 @@ static int rebuild(PyObject *dict)
 	return n < 0 ? -1 : 0;
 }
 
-static int prepare(struct zygote *z, const char **names, int count, struct err *e)
+static int prepare(struct zygote *z, const char **names, int count, const char *warm, struct err *e)
 {
 	PyObject *main_module = PyImport_AddModule("__main__");
 	PyObject *dict = main_module ? PyModule_GetDict(main_module) : NULL;
@@ -135,11 +142,8 @@ static int prepare(struct zygote *z, const char **names, int count, struct err *
 	if (z->tasks < 0)
 		return err_set(e, errno, "/proc/self/task");
 	close(z->tasks); /* the zygote opens its own: this was to say so early */
-	if (import_all(names, count, e) < 0 || run_prepare(e) < 0 || fresh_prepare(e) < 0 ||
-	    leave_prepare(e) < 0)
-		return -1;
-	run_warm();
-	if (flush_all(e) < 0 || check_descriptors(e) < 0)
+	if (load(names, count, warm, e) < 0 || fresh_prepare(e) < 0 || leave_prepare(e) < 0 ||
+	    flush_all(e) < 0 || check_descriptors(e) < 0)
 		return -1;
 	close(ZYGOTE_FD_MODULE);
 	/* All that exists now is shared by the children, and out of the collector's sight. The free list
@@ -185,6 +189,7 @@ _Noreturn void zygote_begin(void)
 	static const char *names[ZYGOTE_MODULES_MAX];
 	const struct zygote_header *h = (const struct zygote_header *)message;
 	int fds[ZYGOTE_FDS + ZYGOTE_JOIN_FDS_MAX], count;
+	const char *warm;
 	struct err e = {0};
 	sigset_t all;
 	size_t fd_count;
@@ -196,8 +201,8 @@ _Noreturn void zygote_begin(void)
 	while (n == -EINTR);
 	if (n <= 0)
 		_exit(n < 0 ? 2 : 0);
-	count = message_start_split(message, (size_t)n, names, &e);
-	if (count < 0 || fd_count != 0 || prepare(&z, names, count, &e) < 0)
+	count = message_start_split(message, (size_t)n, names, &warm, &e);
+	if (count < 0 || fd_count != 0 || prepare(&z, names, count, warm, &e) < 0)
 		fail(h->sequence, &e);
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &z.mask);

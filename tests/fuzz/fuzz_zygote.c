@@ -45,11 +45,11 @@ static void read_run(char *message, size_t size)
 
 static void read_start(const char *message, size_t size)
 {
-	const char *list[ZYGOTE_MODULES_MAX];
+	const char *list[ZYGOTE_MODULES_MAX], *warm;
 	struct err e = {0};
-	int n = message_start_split(message, size, list, &e);
+	int n = message_start_split(message, size, list, &warm, &e);
 
-	CHECK(n >= 0 || e.text[0]);
+	CHECK(n >= 0 ? warm + strlen(warm) + 1 == message + size : e.text[0]);
 	for (int i = 0; i < n; i++)
 		CHECK(list[i][0] && list[i] + strlen(list[i]) < message + size);
 }

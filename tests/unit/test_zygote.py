@@ -399,13 +399,26 @@ def test_a_second_thread_stops_the_forks(tmp_path):
             one.fork()
 
 
+def test_the_operators_warm_up():
+    code = "import sys\nprint(sys.modules.get('colorsys') is not None, 'x' in globals())\n"
+    with zygote.Zygote(warm_up="import colorsys\nx = 1\nprint('dropped')\nimport sys\nprint('dropped', file=sys.stderr)") as one:
+        assert one.run(code) == one.run(code, warm=True) == (b"True False\n", b"", 0)
+    with zygote.Zygote(warm_up="import os\nif os.getppid() != 0 and 'N' in os.environ: 1 / 0\nos.environ['N'] = ''") as one:
+        assert one.run(code, warm=True)[0] == b"False False\n"  # a failure in a child does not count
+    for wrong, said in (("1 / 0", "warm-up: ZeroDivisionError"), ("x = (", "warm-up: SyntaxError"), ("exit(1)", "warm-up: SystemExit")):
+        with pytest.raises(zygote.Refused, match=said):
+            zygote.Zygote(warm_up=wrong)
+
+
 @pytest.mark.parametrize("start, said", [
     (struct.pack("=IIII", zygote.START, 1, 99, 0), "version 99"),
     (struct.pack("=IIII", zygote.FORK, 1, 1, 0), "no START"),
     (b"x", "no START"),
     (struct.pack("=IIII", zygote.START, 1, 1, 1), "has no name"),
     (struct.pack("=IIII", zygote.START, 1, 1, 1) + b"json", "has no name"),
-    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"json\0", "too many"),
+    (struct.pack("=IIII", zygote.START, 1, 1, 0), "warm-up is not"),
+    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"x", "warm-up is not"),
+    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"json\0\0", "warm-up is not"),
     (struct.pack("=IIII", zygote.START, 1, 1, 257) + b"a\0" * 257, "257 modules"),
 ])
 def test_a_wrong_start_is_refused(start, said):

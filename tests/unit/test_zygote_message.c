@@ -121,19 +121,20 @@ static void start_names(void **state)
 		struct zygote_start m;
 		char names[16];
 	} s = {.m = {.header = {ZYGOTE_START, 1}, .version = ZYGOTE_VERSION, .module_count = 2}};
-	const char *list[ZYGOTE_MODULES_MAX];
+	const char *list[ZYGOTE_MODULES_MAX], *warm;
 	struct err e = {0};
 
 	(void)state;
-	memcpy(s.names, "os\0json", 8);
-	assert_int_equal(message_start_split(&s, sizeof s.m + 8, list, &e), 2);
+	memcpy(s.names, "os\0json\0x=1", 12);
+	assert_int_equal(message_start_split(&s, sizeof s.m + 12, list, &warm, &e), 2);
 	assert_string_equal(list[0], "os");
 	assert_string_equal(list[1], "json");
-	assert_int_equal(message_start_split(&s, sizeof s.m + 7, list, &e), -1);
-	assert_int_equal(message_start_split(&s, sizeof s.m + 9, list, &e), -1);
-	assert_int_equal(message_start_split(&s, sizeof s.m - 1, list, &e), -1);
+	assert_string_equal(warm, "x=1");
+	for (size_t n = 0; n < sizeof s; n++)
+		if (n != sizeof s.m + 12)
+			assert_int_equal(message_start_split(&s, n, list, &warm, &e), -1);
 	s.m.module_count = ZYGOTE_MODULES_MAX + 1;
-	assert_int_equal(message_start_split(&s, sizeof s.m + 8, list, &e), -1);
+	assert_int_equal(message_start_split(&s, sizeof s.m + 12, list, &warm, &e), -1);
 }
 
 /* Descriptors come along; a list or a message that does not fit is dropped whole. */
@@ -168,7 +169,8 @@ static void sent_is_received(void **state)
 static void environments(void **state)
 {
 	char *zygote[] = {"PATH=/bin", "HOME=/tmp", "LANG=C.UTF-8", "X=1", NULL};
-	char *same[] = {"Y=2", "LANG=C.UTF-8", "HOME=/tmp", "PATH=/bin", "PATHS=x", "HOMER=d", NULL};
+	char *same[] = {"Y=2",     "LANG=C.UTF-8", "HOME=/tmp", "PATH=/bin",
+			"PATHS=x", "HOMER=d",      NULL};
 	char *path[] = {"PATH=/sbin", "HOME=/tmp", "LANG=C.UTF-8", NULL};
 	char *more[] = {"PATH=/bin", "HOME=/tmp", "LANG=C.UTF-8", "PYTHONX=1", NULL};
 	char *less[] = {"PATH=/bin", "HOME=/tmp", NULL};
