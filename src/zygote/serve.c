@@ -140,7 +140,7 @@ static int serve_fork(const struct zygote *z, size_t size, const int *fds, size_
 	ret->pid = fork_child(z, m, &seat, fds, fd_count, e);
 	if (ret->pid < 0)
 		return -1;
-	for (size_t i = 0; i < ZYGOTE_CHILDREN_MAX; i++)
+	for (size_t i = 0; i < ZYGOTE_CHILDREN_MAX && !zygote_joiner.orphans; i++)
 		if (children[i].pid == 0) {
 			children[i] = (struct child){ret->pid, m->header.sequence};
 			child_count++;
@@ -187,7 +187,8 @@ _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 {
 	struct zygote_pid ready = {.header = {ZYGOTE_READY, sequence}, .pid = getpid()};
 	struct sigaction action = {.sa_handler = woken};
-	struct pollfd p = {.fd = ZYGOTE_FD_REQUESTS, .events = POLLIN};
+	struct pollfd p[] = {{.fd = ZYGOTE_FD_REQUESTS, .events = POLLIN},
+			     {.fd = z->first, .events = POLLIN}};
 	sigset_t asleep;
 	struct err e = {0};
 
@@ -201,12 +202,14 @@ _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 	sigfillset(&asleep);
 	sigdelset(&asleep, SIGCHLD);
 	for (;;) {
-		int n = ppoll(&p, 1, NULL, &asleep);
+		int n = ppoll(p, ARRAY_SIZE(p), NULL, &asleep);
 
 		if (n < 0 && errno != EINTR)
 			_exit(2);
 		reap();
-		if (n > 0)
+		if (n > 0 && p[1].revents)
+			_exit(0); /* whoever started it counts it as dead */
+		if (n > 0 && p[0].revents)
 			serve_message(z);
 	}
 }

@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -124,6 +123,29 @@ static int rebuild(PyObject *dict)
 	return n < 0 ? -1 : 0;
 }
 
+/* Memory that is shared and can be written would be one for all siblings. */
+static int check_mappings(struct err *e)
+{
+	FILE *file = fopen("/proc/self/smaps", "re");
+	char line[512], mapping[512] = "";
+	bool shared = false;
+
+	if (!file)
+		return err_set(e, errno, "/proc/self/smaps");
+	while (!shared && fgets(line, sizeof line, file)) {
+		if (strncmp(line, "VmFlags:", 8) == 0)
+			shared = strstr(line, " sh") && strstr(line, " mw");
+		else if (strchr(line, '-') && strchr(line, '-') < line + 20)
+			memcpy(mapping, line, sizeof mapping);
+	}
+	fclose(file);
+	mapping[strcspn(mapping, "\n")] = '\0';
+	return shared ? err_set(e, 0,
+				"an imported module shares memory that all children could write: %s",
+				mapping)
+		      : 0;
+}
+
 static int prepare(struct zygote *z, const char **names, int count, const char *warm, struct err *e)
 {
 	PyObject *main_module = PyImport_AddModule("__main__");
@@ -138,12 +160,8 @@ static int prepare(struct zygote *z, const char **names, int count, const char *
 	for (int i = 0; i < 3; i++)
 		if (fstat(i, &z->streams[i]) < 0)
 			return err_set(e, errno, "standard stream %d", i);
-	z->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (z->tasks < 0)
-		return err_set(e, errno, "/proc/self/task");
-	close(z->tasks); /* the zygote opens its own: this was to say so early */
 	if (load(names, count, warm, e) < 0 || fresh_prepare(e) < 0 || leave_prepare(e) < 0 ||
-	    flush_all(e) < 0 || check_descriptors(e) < 0)
+	    flush_all(e) < 0 || check_descriptors(e) < 0 || check_mappings(e) < 0)
 		return -1;
 	close(ZYGOTE_FD_MODULE);
 	/* All that exists now is shared by the children, and out of the collector's sight. The free list
@@ -160,12 +178,12 @@ static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 	struct err e = {0};
 
 	PyOS_AfterFork_Child();
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	z->first = (int)syscall(SYS_pidfd_open, first, 0);
 	if (getppid() != first)
 		_exit(0);
 	z->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (z->tasks < 0) {
-		err_set(&e, errno, "/proc/self/task");
+	if (z->first < 0 || z->tasks < 0) {
+		err_set(&e, errno, z->first < 0 ? "the first process" : "/proc/self/task");
 		fail(sequence, &e);
 	}
 	zygote_serve(z, sequence);

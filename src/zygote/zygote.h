@@ -23,6 +23,7 @@
 struct zygote {
 	sigset_t mask;          /* as the interpreter had it: the children's */
 	int tasks;              /* /proc/self/task: how many threads there are */
+	int first;              /* pidfd of the first process: the zygote ends with it */
 	struct stat streams[3]; /* the interpreter's; a child's are of the same kind */
 };
 

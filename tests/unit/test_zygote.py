@@ -357,6 +357,8 @@ def module(folder, name, text):
     ("raise Exception('\\udc80')", "import mine: Exception: "),
     ("f = open('/dev/null')", r"keeps descriptor \d+ open \(/dev/null\)"),
     ("import sys; sys.stdout = None", "sys.stdout is not there"),
+    ("import mmap; m = mmap.mmap(-1, 4096)", "shares memory that all children could write: .*rw-s"),
+    ("import mmap; f = open('/etc/passwd', 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); f.close()", r"keeps descriptor \d+ open \(/etc/passwd\)"),
     ("import sys; del sys.path[:]; sys.path = None", "sys.path"),
 ])
 def test_a_module_that_cannot_be_prepared_is_named(text, said, tmp_path):
