@@ -9,9 +9,8 @@
 
 void guest_seat(struct guest *g)
 {
-	struct seat_record r = {.uid = g->plan->uid,
-				.gid = g->plan->gid,
-				.landlock = g->ruleset >= 0};
+	struct seat_record r = {
+		.uid = g->plan->uid, .gid = g->plan->gid, .landlock = g->ruleset >= 0};
 	union {
 		char space[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
@@ -21,7 +20,7 @@ void guest_seat(struct guest *g)
 	char joined = 0;
 
 	if (recv(g->seat, &joined, 1, 0) != 1 || joined != SEAT_JOINED)
-		_exit(1); /* who began to join is gone */
+		_exit(1);   /* who began to join is gone */
 	guest_close_seat(); /* before the answer: whoever has it knows */
 	memcpy(r.profile, g->plan->profile, sizeof r.profile);
 	memcpy(r.rlimit, g->plan->rlimit, sizeof r.rlimit);

@@ -21,12 +21,18 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "native/feed.h"
 #include "native/nest.h"
 #include "nest_standin.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
-enum { WHY = sizeof(((struct err *)0)->text), CELLS_MAX = 4096, OUTPUT_MAX = 8 << 20, DEADLINE_MS = 60000 };
+enum {
+	WHY = sizeof(((struct err *)0)->text),
+	CELLS_MAX = 4096,
+	OUTPUT_MAX = 8 << 20,
+	DEADLINE_MS = 60000
+};
 
 static struct nest nest;
 static struct places places;
@@ -102,7 +108,8 @@ static int make(struct seated *s, struct err *e)
 	uint64_t begun = now_us();
 
 	*s = (struct seated){.out = -1};
-	if (nest_cell(&nest, &spec, &s->cell, e) < 0)
+	if (nest_cell(&nest, &spec, &s->cell, e) < 0 ||
+	    feed_inputs(s->cell.control, &spec, -1, e) < 0)
 		return -1;
 	s->prepared_us = now_us() - begun;
 	return 0;
@@ -234,7 +241,8 @@ static void say_figures(const char *what, uint64_t *v, size_t n)
 static void bench(size_t n)
 {
 	enum { PREPARE, FORK, JOIN, END, PARTS };
-	static const char *const names[] = {"prepare", "zygote_fork", "request_to_first_line", "end"};
+	static const char *const names[] = {"prepare", "zygote_fork", "request_to_first_line",
+					    "end"};
 	uint64_t *v[PARTS];
 	struct err e = {0};
 	char why[WHY];
