@@ -696,20 +696,16 @@ void command_resize(struct kept *k, struct conversation *c, char *payload, uint3
 }
 
 /* Who still reads it is hung up on. */
-void command_forget(struct kept *k, struct conversation *c, char *payload, uint32_t size)
+/* Who reads of it has its last words now. 0, or -errno: it is not there, or not over. */
+static int forget(struct kept *k, uint32_t number)
 {
 	struct command **m = &k->commands, *gone;
-	uint32_t number;
 
-	(void)size;
-	memcpy(&number, payload, sizeof number);
 	while (*m && (*m)->number != number)
 		m = &(*m)->next;
 	gone = *m;
-	if (!gone || !gone->over) {
-		conversation_fail(c, "forget", gone ? EBUSY : ESRCH, "command");
-		return;
-	}
+	if (!gone || !gone->over)
+		return gone ? -EBUSY : -ESRCH;
 	for (struct conversation *o = k->slots; o < k->slots + CONVERSATIONS_MAX; o++)
 		if (o->command == gone) {
 			o->command = NULL;
@@ -720,7 +716,26 @@ void command_forget(struct kept *k, struct conversation *c, char *payload, uint3
 	*m = gone->next;
 	k->command_count--;
 	free_command(gone);
-	conversation_done(c);
+	return 0;
+}
+
+void command_forget(struct kept *k, struct conversation *c, char *payload, uint32_t size)
+{
+	int r = size % sizeof(uint32_t) ? -EPROTO : 0;
+
+	for (uint32_t at = 0; at + sizeof(uint32_t) <= size && r != -EPROTO; at += 4) {
+		uint32_t number;
+		int one;
+
+		memcpy(&number, payload + at, sizeof number);
+		one = forget(k, number);
+		if (r == 0)
+			r = one;
+	}
+	if (r < 0)
+		conversation_fail(c, "forget", -r, "command");
+	else
+		conversation_done(c);
 }
 
 static void more_list(struct kept *k, struct conversation *c)

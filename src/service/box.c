@@ -17,6 +17,8 @@
 #define LOOK_MAX_US 30000000u
 /* Less CPU time than this between two looks is no work: init itself uses none while nothing happens. */
 #define WORK_CPU_US 200u
+/* How many sandboxes' counters stay open between two of their commands. */
+#define COUNTERS_OPEN 64
 
 static void arm(struct box *b);
 
@@ -75,6 +77,7 @@ static void clock_closed(uv_handle_t *h)
 
 static void box_free(struct box *b)
 {
+	box_close_counters(b);
 	stored_sandbox_done(&b->stored);
 	spec_done(&b->spec);
 	json_decref(b->metadata);
@@ -507,6 +510,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 		return NULL;
 	}
 	b->service = v;
+	b->memory_events = -1;
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	b->spec = TAKE(*spec, (struct spec){0});
 	b->disk_bytes = disk_bytes;
@@ -657,6 +661,7 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		return NULL;
 	}
 	b->service = v;
+	b->memory_events = -1;
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	if (box_restore_spec(b, e) < 0) {
 		box_free(b);
@@ -720,14 +725,11 @@ void box_reconcile(struct box *b, const struct spawner_live *live)
 
 /* ---- what can be read without privileges ---- */
 
-/* The number behind `key ` in a small file of lines, or the first number when key is "". */
-static bool read_count(const char *path, const char *key, uint64_t *ret)
+/* The number behind `key ` in lines of text, or the first number when key is "". */
+static bool find_count(const char *text, const char *key, uint64_t *ret)
 {
-	char text[4096];
 	size_t n = strlen(key);
 
-	if (!path[0] || fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
-		return false;
 	for (const char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
 		if (strncmp(p, key, n) == 0) {
 			*ret = strtoull(p + n, NULL, 10);
@@ -736,14 +738,46 @@ static bool read_count(const char *path, const char *key, uint64_t *ret)
 	return false;
 }
 
-bool box_oom_count(const struct box *b, uint64_t *ret)
+bool box_oom_count(struct box *b, uint64_t *ret)
 {
-	return read_count(b->created.memory_events, "oom_kill ", ret);
+	struct service *v = b->service;
+	char text[1024];
+	ssize_t n;
+	int fd = b->memory_events;
+
+	if (fd < 0 && b->created.memory_events[0])
+		fd = open(b->created.memory_events, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+	if (fd >= 0 && b->memory_events < 0) {
+		if (v->counters_open < COUNTERS_OPEN) {
+			v->counters_open++;
+			b->memory_events = fd;
+		} else {
+			close(fd);
+		}
+	}
+	if (n < 0)
+		return false;
+	text[n] = '\0';
+	return find_count(text, "oom_kill ", ret);
+}
+
+void box_close_counters(struct box *b)
+{
+	if (b->memory_events < 0)
+		return;
+	b->service->counters_open--;
+	fd_close(&b->memory_events);
 }
 
 bool box_cpu_us(const struct box *b, uint64_t *ret)
 {
+	char text[1024];
+
+	if (!b->created.cpu_usage[0] ||
+	    fd_read_file(AT_FDCWD, b->created.cpu_usage, text, sizeof text) < 0)
+		return false;
 	if (strstr(b->created.cpu_usage, "cpuacct"))
-		return read_count(b->created.cpu_usage, "", ret) && ((*ret /= 1000), true);
-	return read_count(b->created.cpu_usage, "usage_usec ", ret);
+		return find_count(text, "", ret) && ((*ret /= 1000), true);
+	return find_count(text, "usage_usec ", ret);
 }

@@ -47,6 +47,11 @@ struct box {
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *changed, *counted_again, *gone;
+	int memory_events; /* descriptor of what box_oom_count() reads, of a busy one; -1 */
+	uint32_t forget[FORGET_MAX]; /* numbers of commands that init may forget (tell.c) */
+	unsigned forget_count;
+	struct box *forgetful_next;
+	bool forgetful;      /* waits in the service's list of those */
 	unsigned references; /* runs and exchanges that hold it */
 };
 
@@ -122,7 +127,9 @@ void box_release_end(struct service *v, const char *id);
 void box_write_again(struct box *b);
 
 /* Counters read where they are world-readable; false when they cannot be. */
-bool box_oom_count(const struct box *b, uint64_t *ret);
+bool box_oom_count(struct box *b, uint64_t *ret);
+/* A busy sandbox's file stays open between two of its commands, until this. */
+void box_close_counters(struct box *b);
 bool box_cpu_us(const struct box *b, uint64_t *ret);
 
 #endif

@@ -12,6 +12,7 @@
 #include "service/problem.h"
 #include "service/put.h"
 #include "service/reply.h"
+#include "service/tell.h"
 
 /* Init's own clock runs out this much after ours: it is for when we are not there. */
 #define INIT_LATER_MS 1000
@@ -200,33 +201,6 @@ static void remember_verdict(struct run *r)
 	r->result = before;
 }
 
-static void on_killed(struct talk *t, const struct frame *f, const unsigned char *payload)
-{
-	struct box *b = talk_data(t);
-
-	(void)f;
-	(void)payload;
-	box_hang_up(b, t);
-}
-
-static void on_kill_end(struct talk *t, int error)
-{
-	(void)error;
-	box_hang_up(talk_data(t), t);
-}
-
-static const struct talk_ops brief_ops = {.on_frame = on_killed, .on_end = on_kill_end};
-
-/* One request whose answer does not matter. */
-static void tell_init(struct box *b, enum frame_type type, const void *record, size_t size)
-{
-	struct err e = {0};
-	struct talk *t = box_talk(b, &brief_ops, b, &e);
-
-	if (t)
-		talk_send(t, type, record, size, NULL, 0);
-}
-
 static void close_run(struct run *r)
 {
 	unlink_run(r);
@@ -257,7 +231,7 @@ static void finish(struct run *r)
 	waiter_remove(&b->gone, &r->gone);
 	/* Init may forget what is written down, and not before: until then it is the only one who knows. */
 	if (r->command_over && !r->owns_box && b->stored.state != STATE_ENDED && !b->killing)
-		tell_init(b, FRAME_FORGET, &r->number, sizeof r->number);
+		tell_forget(b, r->number, r->result.out.bytes + r->result.err.bytes);
 	if (!r->unwritten)
 		close_run(r);
 }
@@ -632,7 +606,8 @@ static void start_command(struct run *r)
 	struct err e = {0};
 	size_t size;
 
-	r->oom_known = box_oom_count(r->box, &r->oom_before);
+	/* A sandbox of its own is counted at its end. */
+	r->oom_known = !r->owns_box && box_oom_count(r->box, &r->oom_before);
 	r->cpu_known = r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(r->box, &r->cpu_before);
 	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);

@@ -46,6 +46,9 @@ struct service {
 	struct quota owner_quota; /* the default */
 	struct box *boxes[4096];  /* by id; chained */
 	size_t box_count;
+	struct box *forgetful; /* whose inits have something to forget (tell.c) */
+	uv_timer_t forgetting;
+	unsigned counters_open; /* boxes whose memory_events stays open */
 	struct run *runs; /* that are not ended */
 	struct subscriber *subscribers;
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
