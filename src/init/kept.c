@@ -30,6 +30,7 @@ static const struct handler {
 	const char *name; /* of the stage, when it fails */
 } handlers[] = {
 	{FRAME_START, command_start, NULL, "start"},
+	{FRAME_TAKE, command_take, NULL, "take"},
 	{FRAME_ATTACH, command_attach, NULL, "attach"},
 	{FRAME_INPUT, command_input, NULL, "input"},
 	{FRAME_KILL, command_kill, NULL, "kill"},

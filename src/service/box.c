@@ -8,6 +8,8 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "service/dying.h"
+#include "service/pool.h"
 #include "service/problem.h"
 #include "service/recover.h"
 
@@ -361,12 +363,42 @@ static void ignore_answer(void *data, const struct spawner_header *message)
 	(void)message;
 }
 
+/* One of those that nobody waits for. */
+static bool is_nobodys(struct service *v, const struct spawner_ended *ended)
+{
+	enum dying_end end = dying_on_ended(v, ended->id);
+
+	if (end == DYING_NOT && !pool_on_ended(v, ended->id))
+		return false;
+	if (end == DYING_UNWRITTEN)
+		recover_keep_end(v, ended, REASON_EXITED);
+	else
+		box_release_end(v, ended->id);
+	link_create_more(v->link);
+	pool_refill(v);
+	return true;
+}
+
+void box_leave(struct box *b)
+{
+	struct service *v = b->service;
+	uint64_t losses = v->store_losses;
+	char id[40];
+
+	memcpy(id, b->stored.id, sizeof id);
+	b->stored.verdict = REASON_EXITED;
+	finish(b, REASON_EXITED, NULL); /* its run is told, and commits both ends */
+	dying_add(v, id, service_commit(v) == 0 && v->store_losses == losses);
+}
+
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
 	uint64_t losses = v->store_losses;
 	int verdict = -1;
 
+	if (!b && is_nobodys(v, ended))
+		return;
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
@@ -435,8 +467,7 @@ static void made(struct box *b, const struct spawner_created *c)
 	box_keep_texts(b);
 	put(b);
 	b->service->metrics.sandboxes_created++;
-	b->service->metrics.create_count++;
-	b->service->metrics.create_us_sum += now_us() - b->asked_us;
+	histogram_add(&b->service->metrics.create, now_us() - b->asked_us);
 	if (b->killing) {
 		b->killing = false;
 		box_end(b, (enum reason)b->stored.verdict);
@@ -493,10 +524,31 @@ static void on_made(void *data, const struct spawner_header *message)
 	box_release(b);
 }
 
+/* From the pool: it is there already, and written down together with the run that is its reason. */
+static bool take_prepared(struct box *b, struct spawner_create *c, const struct pool_want *want)
+{
+	struct pool_handed handed;
+	struct err ignored;
+
+	if (box_fill_create(c, b, NULL, 0, &ignored) < 0 ||
+	    !pool_take(b->service, c, want, &handed)) {
+		*c = (struct spawner_create){0};
+		return false;
+	}
+	memcpy(b->stored.id, handed.created.id, sizeof b->stored.id);
+	b->waiting = handed.number;
+	memcpy(b->waiting_run, handed.run_id, sizeof b->waiting_run);
+	insert(b);
+	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,
+		 b->stored.id);
+	made(b, &handed.created);
+	return true;
+}
+
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
-		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
-		       struct err *e)
+		       const struct pool_want *want, const char *const *fd_boxes, const int *fds,
+		       size_t fd_count, uid_t fd_owner, struct err *e)
 {
 	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
 	struct box *b = calloc(1, sizeof *b);
@@ -519,6 +571,10 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	b->stored.verdict = -1;
 	b->asked_us = now_us();
 	b->fd_owner = fd_owner;
+	if (want && fd_count == 0 && spec->volume_count == 0 && take_prepared(b, c, want)) {
+		b->references++;
+		return b;
+	}
 	make_object_id(b->stored.id, "sbx_");
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
