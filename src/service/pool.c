@@ -168,7 +168,8 @@ static void on_made(void *data, const struct spawner_header *message)
 	struct prepared *x = data;
 
 	if (!message || message->type != SPAWNER_CREATED) {
-		failed(x, false); /* without an answer: the next list of what lives tells nobody of it */
+		failed(x,
+		       false); /* without an answer: the next list of what lives tells nobody of it */
 		return;
 	}
 	x->handed.created = *(const struct spawner_created *)message;
