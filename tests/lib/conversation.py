@@ -8,6 +8,7 @@
 A refused request raises Failed, with errno, stage and what; a connection that is hung up on raises HungUp.
 """
 import collections
+import contextlib
 import os
 import socket
 import struct
@@ -221,9 +222,11 @@ class Sandbox:
     def take(self, number, data=b"", flags=None, limit_ms=0, keep=65536):
         """The conversation that uses it, its stdin at its end after DATA."""
         c = self.talk("TAKE", struct.pack("<4IQ", number, HEAD if flags is None else flags, limit_ms, 0, keep))
-        if data:
-            c.say("DATA", data)
-        return c.say("EOF")
+        with contextlib.suppress(BrokenPipeError):  # refused already: that is still to be heard
+            if data:
+                c.say("DATA", data)
+            c.say("EOF")
+        return c
 
     def attach(self, number, out=0, err=0, follow=1):
         return self.talk("ATTACH", struct.pack("<IIQQ", number, follow, out, err))
