@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "native/report.h"
 #include "service/artifacts.h"
+#include "service/kept.h"
 #include "service/problem.h"
 #include "service/put.h"
 #include "service/reply.h"
@@ -32,7 +33,7 @@ static void finish(struct run *r);
 
 /* ---- what is remembered ---- */
 
-static void put(struct run *r, bool ended, const char *result, const char *artifact_path)
+static void put(struct run *r, bool ended, const char *result)
 {
 	struct stored_run s = {
 		.owner = r->owner,
@@ -44,7 +45,8 @@ static void put(struct run *r, bool ended, const char *result, const char *artif
 		.reason = r->result.reason,
 		.exit_code = r->result.has_exit_code ? r->result.exit_code : -1,
 		.result = (char *)(uintptr_t)result,
-		.artifact_path = (char *)(uintptr_t)artifact_path,
+		.artifact_path = r->kept_bytes ? r->result.id : NULL,
+		.artifact_bytes = r->kept_bytes,
 		.created_ms = r->created_ms,
 		.ended_ms = ended ? wall_ms() : 0,
 	};
@@ -55,8 +57,14 @@ static void put(struct run *r, bool ended, const char *result, const char *artif
 		s.error_code = (char *)(uintptr_t)codes[code].name;
 	memcpy(s.id, r->result.id, sizeof s.id);
 	memcpy(s.sandbox, r->result.sandbox, sizeof s.sandbox);
-	if (store_begin(r->service->store, &e) < 0 || store_run_put(r->service->store, &s, &e) < 0)
+	if (store_begin(r->service->store, &e) < 0 ||
+	    store_run_put(r->service->store, &s, &e) < 0) {
 		store_failed(r->service, &e);
+		return;
+	}
+	quota_keep_end(r->service->quotas, r->owner, TAKE(r->keeping, 0));
+	if (ended)
+		kept_settle(r->service, r->owner, r->result.id);
 }
 
 static void hang_up(struct run *r)
@@ -145,7 +153,7 @@ static void remember_end(struct run *r)
 	enum reason reason = r->result.reason;
 
 	r->json = j; /* whoever asked gets the same */
-	put(r, true, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
+	put(r, true, text ? text : "null");
 	audit(v, r->owner, r->session, "run.end", r->result.id,
 	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
 			reasons[reason].name, "exit_code",
@@ -196,7 +204,7 @@ static void remember_verdict(struct run *r)
 	complete(r);
 	j = run_result_json(r);
 	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-	put(r, false, text, NULL);
+	put(r, false, text);
 	r->result = before;
 }
 
@@ -230,6 +238,7 @@ static void tell_init(struct box *b, enum frame_type type, const void *record, s
 static void close_run(struct run *r)
 {
 	unlink_run(r);
+	quota_keep_end(r->service->quotas, r->owner, r->keeping);
 	box_release(r->box);
 	uv_timer_stop(&r->clock);
 	uv_close((uv_handle_t *)&r->clock, clock_closed);
@@ -269,7 +278,7 @@ void run_write_again(struct run *r)
 	else if (r->evidence.has_verdict)
 		remember_verdict(r);
 	else
-		put(r, false, NULL, NULL);
+		put(r, false, NULL);
 }
 
 void run_written(struct run *r)
@@ -797,7 +806,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	r->data = data;
 	r->result.timeout_us = r->spec.timeout_us;
 	make_object_id(r->result.id, "run_");
-	put(r, false, NULL, NULL);
+	put(r, false, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
 			(json_int_t)r->input_bytes, "input_sha256",
@@ -854,6 +863,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	if (!r)
 		return;
 	memcpy(r->result.id, stored->id, sizeof r->result.id);
+	kept_remove_files(r->service, stored->id); /* collecting does not go on */
 	r->created_ms = stored->created_ms;
 	r->input_sha256 = stored->input_sha256 ? strdup(stored->input_sha256) : NULL;
 	r->input_bytes = stored->input_bytes;

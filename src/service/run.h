@@ -58,6 +58,7 @@ struct run {
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
+	uint64_t kept_bytes, keeping;  /* by its artifacts; of that not in the store yet */
 	json_t *json;                  /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "native/report.h"
+#include "service/kept.h"
 #include "service/run.h"
 
 /* The name as a path of the API: everything but RFC 3986's unreserved characters and "/" encoded. */
@@ -88,7 +89,7 @@ static bool take_stored_result(struct stored_run *stored)
 	return true;
 }
 
-static void make_lost_result(struct stored_run *stored, enum reason why)
+static void make_lost_result(struct service *v, struct stored_run *stored, enum reason why)
 {
 	struct result result = {.reason = why,
 				.cpu_us = RESULT_UNKNOWN,
@@ -110,6 +111,9 @@ static void make_lost_result(struct stored_run *stored, enum reason why)
 	free(stored->error_code);
 	stored->error_code = code != CODE_NONE ? strdup(codes[code].name) : NULL;
 	stored->exit_code = -1;
+	kept_remove_files(v, stored->id);
+	free(TAKE_PTR(stored->artifact_path));
+	stored->artifact_bytes = 0;
 }
 
 void run_lost(struct service *v, struct stored_run *stored, enum reason why)
@@ -117,7 +121,7 @@ void run_lost(struct service *v, struct stored_run *stored, enum reason why)
 	struct err e = {0};
 
 	if (!take_stored_result(stored))
-		make_lost_result(stored, why == REASON_EXITED ? REASON_LOST : why);
+		make_lost_result(v, stored, why == REASON_EXITED ? REASON_LOST : why);
 	stored->ended = true;
 	stored->ended_ms = wall_ms();
 	if (store_begin(v->store, &e) < 0 || store_run_put(v->store, stored, &e) < 0)
