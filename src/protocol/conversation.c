@@ -30,6 +30,7 @@ enum {
 	PIDS_MAX = 1 << 22, /* PID_MAX_LIMIT of linux/threads.h */
 	CHILD_NAME_MAX = 255,
 	PATH_BYTES_MAX = 4095,
+	MOST_ERRNO = 4095, /* MAX_ERRNO of linux/err.h */
 	LINE_BYTES_MAX = 511,
 	FLAGS = START_PTY | START_STDIN | START_ATTACH | KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS,
 };
@@ -244,6 +245,22 @@ int entry_record_decode(const void *payload, uint32_t size, enum entry_kind kind
 	*ret = r;
 	*ret_name = name;
 	*ret_target = target;
+	return 0;
+}
+
+int skipped_decode(const void *payload, uint32_t size, int *ret_errno, const char **ret_path)
+{
+	const char *path = (const char *)payload + sizeof(uint32_t);
+	uint32_t number;
+
+	if (size < sizeof number + 2 || path[size - sizeof number - 1] != '\0' ||
+	    strlen(path) != size - sizeof number - 1)
+		return -EPROTO;
+	memcpy(&number, payload, sizeof number);
+	if (number == 0 || number > MOST_ERRNO || !is_name(path, ENTRY_BELOW))
+		return -EPROTO;
+	*ret_errno = (int)number;
+	*ret_path = path;
 	return 0;
 }
 

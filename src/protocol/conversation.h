@@ -148,6 +148,7 @@ enum write_flag { WRITE_PARENTS = 1, WRITE_APPEND = 2, WRITE_EXCLUSIVE = 4 };
 /* A file, folder or link. ENTRY of STAT: its name; of READDIR: name in the folder; of WALK and MEMBER:
  * path below the folder. A link's target follows the name, else an empty string. WALK sends files,
  * folders and links of one file system only, a folder before what is in it; hard links are separate files.
+ * What cannot be read is SKIPPED and told: a file without its ENTRY, a folder behind it, for what is in it.
  * Exactly size_bytes of DATA follow a file, also when it changes meanwhile. MEMBER replaces what is there,
  * except a folder, whose mode stays; new folders stay their owner's to write. */
 struct entry_record {
@@ -184,6 +185,7 @@ int room_record_decode(const void *payload, uint32_t size, struct room_record *r
 enum entry_kind { ENTRY_STAT, ENTRY_CHILD, ENTRY_BELOW };
 int entry_record_decode(const void *payload, uint32_t size, enum entry_kind kind,
 			struct entry_record *ret, const char **ret_name, const char **ret_target);
+int skipped_decode(const void *payload, uint32_t size, int *ret_errno, const char **ret_path);
 int watch_event_decode(const void *payload, uint32_t size, enum watch_event *ret,
 		       const char **ret_name);
 

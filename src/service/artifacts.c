@@ -17,6 +17,7 @@
 /* What the command left behind may stop the worker that packs, or give it files without end: neither keeps
  * the sandbox alive beyond these. */
 enum { MOST_LOOKED_AT = 200000, SILENCE_LIMIT_S = 10, LIMIT_S = 60 };
+#define BAD_NAME    "control character in its name"
 #define MOST_THROWN (4ull << 30)
 
 /* The two places, in the order they are collected. */
@@ -129,7 +130,7 @@ static const char *why_not(const struct collection *c, const struct entry_record
 			   const char *name)
 {
 	if (!artifact_name_is_safe(name))
-		return "control character in its name";
+		return BAD_NAME;
 	if (S_ISLNK(entry->mode))
 		return "symbolic link";
 	if (!S_ISREG(entry->mode))
@@ -168,6 +169,25 @@ static const char *create(struct run *r, uint64_t size, const char *name)
 	return skipped;
 }
 
+/* A row for it, and its file unless it is skipped already; why it is skipped in the end, or NULL. */
+static const char *tell(struct run *r, const char *name, uint64_t size, const char *skipped)
+{
+	struct collection *c = r->collection;
+
+	c->row = NULL;
+	if (c->is_full)
+		return skipped;
+	c->names += strlen(name) + 1;
+	c->is_full =
+		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
+	if (c->is_full) /* the last word says that there was more */
+		skipped = "too much: this and the rest was left out";
+	if (!skipped)
+		skipped = create(r, size, name);
+	c->row = add_row(r, name, size, skipped);
+	return skipped;
+}
+
 static void on_entry(struct run *r, const struct entry_record *entry, const char *name)
 {
 	struct collection *c = r->collection;
@@ -180,15 +200,7 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 		return;
 	if (c->is_full)
 		return;
-	skipped = why_not(c, entry, name);
-	c->names += strlen(name) + 1;
-	c->is_full =
-		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
-	if (c->is_full) /* the last word says that there was more */
-		skipped = "too much: this and the rest was left out";
-	if (!skipped)
-		skipped = create(r, entry->size_bytes, name);
-	c->row = add_row(r, name, entry->size_bytes, skipped);
+	skipped = tell(r, name, entry->size_bytes, why_not(c, entry, name));
 	if (c->row)
 		c->row->executable = entry->mode & 0111;
 	c->file_left = skipped ? 0 : entry->size_bytes;
@@ -197,6 +209,19 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 		c->thrown = UINT64_MAX;
 	if (!skipped)
 		c->left -= entry->size_bytes;
+}
+
+static bool on_skipped(struct run *r, const struct frame *f, const unsigned char *payload)
+{
+	const struct strings *globs = r->collection->place == 0 ? NULL : &r->spec.artifacts;
+	const char *name;
+	int errnum;
+
+	if (skipped_decode(payload, f->size, &errnum, &name) < 0)
+		return false;
+	if (artifact_is_wanted(globs, name))
+		(void)tell(r, name, 0, artifact_name_is_safe(name) ? "cannot be read" : BAD_NAME);
+	return true;
 }
 
 static void on_bytes(struct run *r, const void *data, size_t size)
@@ -237,6 +262,9 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		   entry_record_decode(payload, f->size, ENTRY_BELOW, &entry, &name, &target) ==
 			   0) {
 		on_entry(r, &entry, name);
+	} else if (f->type == FRAME_SKIPPED && ++r->collection->looked_at <= MOST_LOOKED_AT &&
+		   on_skipped(r, f, payload)) {
+		/* told */
 	} else if (f->type == FRAME_DATA) {
 		on_bytes(r, payload, f->size);
 	} else if (f->type == FRAME_DONE) {

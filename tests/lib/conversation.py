@@ -20,7 +20,7 @@ import cloche
 TYPES = dict(FAILED=2, DATA=4, CREDIT=6, EOF=7, SERVE=36, START=64, ATTACH=65, INPUT=66, KILL=67, RESIZE=68, FORGET=69,
              LIST=70, PS=71, SPACE=72, FINISH=73, READ=80, WRITE=81, STAT=82, READDIR=83, MKDIR=84, REMOVE=85, MOVE=86,
              WALK=87, UNPACK=88, MEMBER=89, WATCH=90, DIAL=91, BEGUN=96, OFFSET=97, ENDED=98, COMMAND=99, PROCESS=100,
-             ROOM=101, ENTRY=102, EVENT=103, DONE=104)
+             ROOM=101, ENTRY=102, EVENT=103, DONE=104, SKIPPED=105)
 NAMES = {v: k for k, v in TYPES.items()}
 PTY, STDIN, ATTACH, HEAD, TAIL, LOSSLESS = 1, 2, 4, 8, 16, 32
 PARENTS, APPEND, EXCLUSIVE = 1, 2, 4
@@ -290,14 +290,17 @@ class Sandbox:
     def move(self, a, b, replace=0):
         self.ask("MOVE", struct.pack("<I", replace) + encoded(a) + encoded(b))
 
-    def walk(self, path):
-        """{name: (entry, content)}"""
+    def walk(self, path, skipped=None):
+        """{name: (entry, content)}; skipped: a list that gets (name, errno) of what cannot be read, else there is none."""
         out, last = {}, None
         for name, _, payload in self.ask("WALK", encoded(path)):
             if name == "ENTRY":
                 last = entry(payload)
                 assert last.name not in out
                 out[last.name] = (last, bytearray())
+            elif name == "SKIPPED":
+                assert skipped is not None and payload[-1] == 0, payload
+                skipped.append((payload[4:-1], struct.unpack("<I", payload[:4])[0]))
             else:
                 out[last.name][1].extend(payload)
         return out

@@ -60,6 +60,7 @@ static const struct row {
 	{FRAME_ENTRY, FROM_GUEST, 34, 8232},
 	{FRAME_EVENT, FROM_GUEST, 6, 4104},
 	{FRAME_DONE, FROM_GUEST, 0, 0},
+	{FRAME_SKIPPED, FROM_GUEST, 6, 4104},
 };
 
 static bool has_stream(unsigned type)
