@@ -294,7 +294,8 @@ static void pool_metrics(struct text *t, const struct service *v)
 	counter(t, "cloche_pool_hits", "Runs that got a prepared sandbox.", p.hits);
 	counter(t, "cloche_pool_interpreter_hits", "And in it an interpreter that waited.",
 		p.waiting_hits);
-	line(t, "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
+	line(t,
+	     "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
 	for (int i = 0; i < MISS_COUNT; i++)
 		line(t, "cloche_pool_misses_total{cause=\"%s\"} %llu\n", pool_miss_names[i],
 		     (unsigned long long)p.misses[i]);
