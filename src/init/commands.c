@@ -8,9 +8,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
-enum { TERMINAL_REST = 1 << 20 };
+/* LOOK_MS: as often as the supervisor of a run without a service does. */
+enum { TERMINAL_REST = 1 << 20, LOOK_MS = 250 };
 
 struct command *command_find(const struct kept *k, uint32_t number)
 {
@@ -86,8 +88,50 @@ bool command_is_dead(pid_t pid)
 	       info.si_pid == pid;
 }
 
+/* The places that the sandbox has as tmpfs; a volume may lie on what does not answer. */
+static uint16_t look_at_room(const struct kept *k)
+{
+	const struct plan *p = k->g->plan;
+	uint16_t full = 0;
+
+	for (uint32_t i = 0; p && i < p->tmpfs_count; i++) {
+		struct statvfs f;
+
+		if (statvfs(p->tmpfs[i].path, &f) < 0)
+			continue;
+		if (f.f_blocks && f.f_bavail == 0)
+			full |= FULL_DISK;
+		if (f.f_files && f.f_ffree == 0)
+			full |= FULL_INODES;
+	}
+	return full;
+}
+
+/* Of what runs while somebody waits for it; what runs in the background would keep every sandbox awake. */
+static void sample_room(struct kept *k, int64_t now_ms, int64_t *until)
+{
+	uint16_t full = 0;
+	bool looked = false;
+
+	for (struct command *m = k->commands; m; m = m->next) {
+		if (m->pid == 0 || !(m->flags & START_ATTACH))
+			continue;
+		if (!looked && k->look_ms <= now_ms) {
+			full = k->look_ms ? look_at_room(k) : 0;
+			k->look_ms = now_ms + LOOK_MS;
+		}
+		looked = true;
+		m->ended.full |= full;
+	}
+	if (!looked)
+		k->look_ms = 0;
+	else if (k->look_ms < *until)
+		*until = k->look_ms;
+}
+
 void commands_clock(struct kept *k, int64_t now_ms, int64_t *until)
 {
+	sample_room(k, now_ms, until);
 	for (struct command *m = k->commands; m; m = m->next) {
 		if (m->pid == 0)
 			continue;
@@ -166,6 +210,8 @@ void commands_ended(struct kept *k)
 		if (!m->ended.survivors)
 			m->session = 0;
 		m->fresh = false;
+		if (m->flags & START_ATTACH)
+			m->ended.full |= look_at_room(k);
 		close_fd(&m->in);
 		count_rest(m, 0);
 		count_rest(m, 1);

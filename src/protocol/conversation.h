@@ -106,13 +106,16 @@ struct ended_record {
 	uint32_t signaled, status, core; /* as exited_record */
 	uint32_t survivors;              /* 1: processes of its session are still alive */
 	uint32_t timed_out; /* 1: limit_ms ran out; how it then died is not its own doing */
-	uint32_t alone;     /* 1: nothing but init was left in the sandbox when it ended */
+	uint16_t alone;     /* 1: nothing but init was left in the sandbox when it ended */
+	uint16_t full;      /* enum full: what was so in one of the tmpfs, when it was looked at */
 	uint64_t wall_us;
 	uint64_t cpu_us;   /* of the command and the children it waited for */
 	uint64_t bytes[2]; /* written to stdout, stderr */
 	uint64_t first[2]; /* of each, the offset of the first byte that is kept */
 	uint64_t kept[2];  /* and how many are */
 };
+
+enum full { FULL_DISK = 1, FULL_INODES = 2 };
 
 struct command_record {
 	char tag[TAG_SIZE];

@@ -470,6 +470,8 @@ static void on_ended(struct run *r, const struct ended_record *ended)
 	r->result.wall_ms = (double)ended->wall_us / 1000;
 	r->cpu_command_us = ended->cpu_us;
 	r->alone = ended->alone;
+	r->result.limits_hit |= (ended->full & FULL_DISK ? HIT_DISK : 0) |
+				(ended->full & FULL_INODES ? HIT_INODES : 0);
 	command_is_over(r);
 }
 

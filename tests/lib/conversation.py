@@ -30,7 +30,7 @@ WINDOW = 65536
 PATIENCE = 30
 EVENTS = [None, "create", "modify", "remove", "rename", "attributes", "overflow"]
 
-Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept")
+Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept full")
 Command = collections.namedtuple("Command", "tag number pid flags running started_ms bytes ended")
 Entry = collections.namedtuple("Entry", "mode uid gid size mtime name target")
 Process = collections.namedtuple("Process", "pid parent uid state number threads cpu_ms rss line")
@@ -49,9 +49,9 @@ class HungUp(Exception):
 
 
 def ended(payload):
-    n = struct.unpack("<6I8Q", payload)
+    n = struct.unpack("<5I2H8Q", payload)
     assert n[5] in (0, 1)
-    return Ended(*n[:5], n[6], n[7], n[8:10], n[10:12], n[12:14])
+    return Ended(*n[:5], n[7], n[8], n[9:11], n[11:13], n[13:15], n[6])
 
 
 def entry(payload):

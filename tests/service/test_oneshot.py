@@ -40,10 +40,8 @@ MODULES = {name: direct(name) for name in ("test_documents", "test_ends", "test_
 pytestmark = pytest.mark.needs("native", "python", "service")
 
 ROOTS = "root's files are given to no sandbox by descriptor, nor another user's: test_volumes_of_ones_own has the caller's"
-SAMPLED = "a service does not look at the places' room during a run: limits_hit is best effort there (docs/service.md)"
 NO_HOME = {"HOME": "/var/empty-cloche", "XDG_CONFIG_HOME": "/var/empty-cloche"}
 LEFT_OUT = {
-    "test_ends.test_full_disk": SAMPLED, "test_ends.test_full_inodes": SAMPLED,
     "test_ends.test_init_killed_from_outside": "init is no child of this command: tests/service/test_faults.py kills it",
     "test_ends.test_init_stopped_from_outside_does_not_stop_the_clock": "the same",
     "test_ends.test_one_byte_over_the_limit_and_gone": "it stops the supervisor, which is the service then",
