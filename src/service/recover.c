@@ -71,6 +71,7 @@ static int add_run(const struct stored_run *r, void *data)
 	to->input_sha256 = r->input_sha256 ? strdup(r->input_sha256) : NULL;
 	to->result = r->result ? strdup(r->result) : NULL;
 	to->artifact_path = r->artifact_path ? strdup(r->artifact_path) : NULL;
+	to->limits = r->limits ? strdup(r->limits) : NULL;
 	to->error_code = NULL;
 	s->count++;
 	return 0;

@@ -50,6 +50,7 @@ static void put(struct run *r, bool ended, const char *result)
 		.result = (char *)(uintptr_t)result,
 		.artifact_path = r->kept_bytes ? r->result.id : NULL,
 		.artifact_bytes = r->kept_bytes,
+		.limits = r->limits,
 		.created_ms = r->created_ms,
 		.ended_ms = ended ? wall_ms() : 0,
 	};
@@ -89,6 +90,7 @@ static void clock_closed(uv_handle_t *h)
 	free(r->session);
 	free(r->kind);
 	free(r->input_sha256);
+	free(r->limits);
 	free(r);
 }
 
@@ -350,7 +352,7 @@ static void look(struct run *r, uint64_t now)
 	const struct spec *s = &r->spec;
 	uint64_t cpu;
 
-	if (now >= r->started_us + s->timeout_us)
+	if (now - r->started_us >= s->timeout_us)
 		stop_command(r, REASON_TIMEOUT);
 	else if (s->cpu_time_us != SPEC_UNLIMITED && r->cpu_known && box_cpu_us(r->box, &cpu) &&
 		 cpu - r->cpu_before >= s->cpu_time_us)
@@ -812,6 +814,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 		    struct err *e)
 {
 	struct run *r = allocate(b, q->owner, q->session, q->kind);
+	uint64_t cpu;
 
 	if (!r) {
 		spec_done(q->spec);
@@ -838,6 +841,11 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 		memcpy(r->result.id, b->waiting_run, sizeof r->result.id);
 	else
 		make_object_id(r->result.id, "run_");
+	/* A sandbox that is still to be made has used none. */
+	if (r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(b, &cpu))
+		r->limits = run_limits_text(r, cpu);
+	else
+		r->limits = run_limits_text(r, 0);
 	put(r, false, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
@@ -905,8 +913,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
 	r->spec.memory_bytes = b->spec.memory_bytes;
-	r->spec.timeout_us = r->spec.cpu_time_us = r->spec.idle_timeout_us = SPEC_UNLIMITED;
-	r->spec.max_output_bytes = b->spec.max_output_bytes;
+	run_take_limits(r, stored->limits);
 	waiter_add(&b->gone, &r->gone);
 	r->talk = box_talk(b, &command_ops, r, &e);
 	if (!r->talk) {
@@ -914,6 +921,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 		return;
 	}
 	talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
+	arm(r);
 	if (r->evidence.has_verdict && !r->owns_box) /* the kill may not have gone out */
 		tell_init(b, FRAME_KILL, &k, sizeof k);
 }

@@ -47,6 +47,50 @@ json_t *run_result_json(const struct run *r)
 
 /* ---- after a restart ---- */
 
+/* SPEC_UNLIMITED is no JSON integer. */
+static json_t *limit_json(uint64_t value)
+{
+	return value > INT64_MAX ? json_null() : json_integer((json_int_t)value);
+}
+
+static uint64_t limit_of(const json_t *j, const char *key)
+{
+	const json_t *value = json_object_get(j, key);
+
+	return json_is_integer(value) && json_integer_value(value) >= 0
+		       ? (uint64_t)json_integer_value(value)
+		       : SPEC_UNLIMITED;
+}
+
+char *run_limits_text(const struct run *r, uint64_t cpu_before_us)
+{
+	const struct spec *s = &r->spec;
+	_cleanup_json_ json_t *j;
+
+	j = json_pack("{so so so sb sI so}", "cpu_time_us", limit_json(s->cpu_time_us),
+		      "idle_timeout_us", limit_json(s->idle_timeout_us), "max_output_bytes",
+		      limit_json(s->max_output_bytes), "kill_on_output_limit",
+		      s->kill_on_output_limit, "cpu_before_us", (json_int_t)cpu_before_us,
+		      "timeout_us", limit_json(s->timeout_us));
+	return j ? json_dumps(j, JSON_COMPACT) : NULL;
+}
+
+/* The wall clock is init's then, which began it. Silence counts from now on: when it began is not known. */
+void run_take_limits(struct run *r, const char *text)
+{
+	_cleanup_json_ json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+
+	r->spec.timeout_us = SPEC_UNLIMITED;
+	r->spec.cpu_time_us = limit_of(j, "cpu_time_us");
+	r->spec.idle_timeout_us = limit_of(j, "idle_timeout_us");
+	r->spec.max_output_bytes =
+		j ? limit_of(j, "max_output_bytes") : r->box->spec.max_output_bytes;
+	r->spec.kill_on_output_limit = json_is_true(json_object_get(j, "kill_on_output_limit"));
+	r->result.timeout_us = limit_of(j, "timeout_us");
+	r->cpu_before = limit_of(j, "cpu_before_us");
+	r->cpu_known = r->cpu_before != SPEC_UNLIMITED;
+}
+
 static int find_reason(const char *name)
 {
 	for (int i = 0; name && i < REASON_COUNT; i++)

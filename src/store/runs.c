@@ -13,6 +13,7 @@ void stored_run_done(struct stored_run *r)
 	free(r->error_code);
 	free(r->result);
 	free(r->artifact_path);
+	free(r->limits);
 	*r = (struct stored_run){0};
 }
 
@@ -39,6 +40,7 @@ int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
 	bind_int(&in, r->created_ms);
 	bind_int(&in, r->ended_ms);
 	bind_int(&in, (int64_t)r->artifact_bytes);
+	bind_text(&in, r->limits);
 	bind_int(&in, r->result ? (int64_t)strlen(r->result) : 0);
 	return bind_write(s, &in, "write a run to", e);
 }
@@ -64,6 +66,7 @@ static int read_row(struct store *s, sqlite3_stmt *q, struct stored_run *ret, st
 	run.created_ms = read_int(&r);
 	run.ended_ms = read_int(&r);
 	run.artifact_bytes = (uint64_t)read_int(&r);
+	run.limits = read_text(&r);
 	if (read_end(s, &r, e) < 0) {
 		stored_run_done(&run);
 		return -1;

@@ -96,8 +96,9 @@ const char *const schema_scripts[] = {
 	"CREATE INDEX idempotency_by_time ON idempotency (created_ms);",
 	/* 3: the runs of one owner */
 	"CREATE INDEX runs_by_owner ON runs (owner);",
-	/* 4: how much is kept of an owner's runs, summed by the database itself. What version 3 had kept is counted
+	/* 4: what a run's limits are, for who takes it up after a restart; how much is kept of an owner's runs, summed by the database itself. What version 3 had kept is counted
 	 * from its results, in the blocks that it takes (service/kept.h). */
+	"ALTER TABLE runs ADD COLUMN limits TEXT;"
 	"ALTER TABLE runs ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE runs ADD COLUMN artifact_bytes INTEGER NOT NULL DEFAULT 0;"
 	"UPDATE runs SET result_bytes = length(CAST(result AS BLOB)) WHERE result IS NOT NULL;"

@@ -93,12 +93,13 @@ struct stored_run {
 	char *error_code;        /* or NULL */
 	int exit_code;           /* -1: none */
 	char *result;            /* JSON, when ended and kept */
+	char *limits;            /* JSON, or NULL: nothing that anybody else should watch */
 	char *artifact_path;     /* NULL: none are kept, or not any more */
 	uint64_t artifact_bytes; /* what they take on the disk */
 	int64_t created_ms, ended_ms;
 };
 void stored_run_done(struct stored_run *r);
-/* Insert, or replace all but sandbox, owner, session, kind and created_ms. */
+/* Insert, or replace all but sandbox, owner, session, kind, limits and created_ms. */
 int store_run_put(struct store *s, const struct stored_run *r, struct err *e) must_check;
 int store_run_get(struct store *s, const char *id, struct stored_run *ret,
 		  struct err *e) must_check;

@@ -81,6 +81,7 @@ static void test_run_round_trip(void **state)
 
 	(void)state;
 	scratch_open(&t);
+	a.limits = (char *)"{\"a\":1}";
 	must(store_run_put(t.store, &a, &e), e);
 	must(store_run_get(t.store, "run_1", &b, &e), e);
 	assert_true(!b.ended && b.exit_code == -1 && !b.result && !b.error_code && !b.session);
@@ -93,6 +94,7 @@ static void test_run_round_trip(void **state)
 	a.artifact_path = (char *)"/a/b";
 	a.ended_ms = 2000;
 	a.input_bytes = 1ull << 40;
+	a.limits = (char *)"not this one"; /* they stay what they were at the beginning */
 	must(store_run_put(t.store, &a, &e), e);
 	must(store_run_get(t.store, "run_1", &b, &e), e);
 	assert_string_equal(b.sandbox, "sbx_gone");
@@ -100,6 +102,7 @@ static void test_run_round_trip(void **state)
 	assert_string_equal(b.error_code, "SANDBOX_COMMAND_TIMEOUT");
 	assert_string_equal(b.result, "{}");
 	assert_string_equal(b.artifact_path, "/a/b");
+	assert_string_equal(b.limits, "{\"a\":1}");
 	assert_true(b.ended && b.reason == REASON_TIMEOUT && b.exit_code == 3);
 	assert_true(b.ended_ms == 2000 && b.input_bytes == 1ull << 40);
 	stored_run_done(&b);
