@@ -69,6 +69,7 @@ struct kept {
 	struct command *commands; /* by number */
 	unsigned command_count;
 	uint32_t last_number;
+	int64_t look_ms; /* when the room in the writable places is looked at next */
 };
 
 /* kept.c: put a frame in line; false: no room (never for the first frames after out was empty). */
@@ -81,6 +82,7 @@ void conversation_done(struct conversation *c);
 
 /* commands.c: openings. */
 void command_start(struct kept *k, struct conversation *c, char *payload, uint32_t size);
+void command_take(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_attach(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_input(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_kill(struct kept *k, struct conversation *c, char *payload, uint32_t size);

@@ -8,6 +8,7 @@
 #include "service/artifacts.h"
 #include "service/handlers.h"
 #include "service/input.h"
+#include "service/pool.h"
 
 /* ---- streams of lines ---- */
 
@@ -222,9 +223,22 @@ static int read_run(struct call *c, struct body *body, struct err *e)
 	return 0;
 }
 
+/* What could wait in a prepared sandbox for this code: its interpreter. */
+static int make_want(const struct body *body, struct pool_want *ret, struct err *e)
+{
+	*ret = (struct pool_want){.start = {.uid = body->spec.uid,
+					    .gid = body->spec.gid,
+					    .flags = START_WAITS | START_STDIN | KEEP_HEAD,
+					    .keep_bytes = 1}};
+	return body->may_wait && !body->stdin_open
+		       ? run_start_strings(&body->spec, &ret->start, &ret->strings, &ret->size, e)
+		       : 0;
+}
+
 void runs_create(struct call *c)
 {
 	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct pool_want want;
 	struct spec of_box = {0};
 	struct body body;
 	struct box *b;
@@ -236,12 +250,13 @@ void runs_create(struct call *c)
 		return;
 	}
 	/* The sandbox of a run has its limits, and needs no commands' defaults. */
-	if (spec_copy_limits(&of_box, &body.spec, &e) < 0) {
+	if (make_want(&body, &want, &e) < 0 || spec_copy_limits(&of_box, &body.spec, &e) < 0) {
 		body_done(&body);
 		call_problem(c, &e);
 		return;
 	}
-	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, body.volume_fds, &e);
+	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, &want, body.volume_fds, &e);
+	free(want.strings);
 	if (!b) {
 		body_done(&body);
 		call_problem(c, &e);
@@ -258,7 +273,13 @@ static json_t *run_json(const struct stored_run *s)
 {
 	/* Before the end it is only what will be said if we should die now. */
 	json_t *result = s->ended && s->result ? json_loads(s->result, JSON_ALLOW_NUL, NULL) : NULL;
+	json_t *row;
+	size_t i;
 
+	if (!s->artifact_path)
+		json_array_foreach(json_object_get(result, "artifacts"), i, row)
+			if (json_object_get(row, "href")) /* it was kept, once */
+				json_object_set_new(row, "href", json_null());
 	return json_pack("{ss ss ss ss so so so}", "id", s->id, "sandbox", s->sandbox, "kind",
 			 s->kind ? s->kind : "run", "state", s->ended ? "ended" : "running",
 			 "created_at", time_json(s->created_ms), "ended_at", time_json(s->ended_ms),
@@ -436,7 +457,14 @@ void runs_artifact(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
+	if (!stored.artifact_path)
+		problem_set(&e, PROBLEM_NOT_FOUND,
+			    "run %s has no artifacts, or they are not kept any more", c->id);
 	stored_run_done(&stored);
+	if (e.text[0]) {
+		call_problem(c, &e);
+		return;
+	}
 	s->fd = artifact_open(c->service, c->id, c->rest, &s->left, &e);
 	if (s->fd < 0) {
 		call_problem(c, &e);

@@ -29,12 +29,15 @@ static const struct row {
 	{FRAME_MAPME, FROM_GUEST, 0, 0},
 	{FRAME_SERVE, FROM_HOST, 0, 0},
 	{FRAME_NETNS, FROM_HOST, 0, 0},
+	{FRAME_NEST, FROM_HOST, 36, 36},
+	{FRAME_CELL, FROM_HOST, 16, 65536},
+	{FRAME_ZYGOTE, FROM_HOST, 16, 131072},
 	{FRAME_START, FROM_HOST, 90, 4 << 20},
 	{FRAME_ATTACH, FROM_HOST, 24, 24},
 	{FRAME_INPUT, FROM_HOST, 4, 4},
 	{FRAME_KILL, FROM_HOST, 12, 12},
 	{FRAME_RESIZE, FROM_HOST, 8, 8},
-	{FRAME_FORGET, FROM_HOST, 4, 4},
+	{FRAME_FORGET, FROM_HOST, 4, 128},
 	{FRAME_LIST, FROM_HOST, 0, 0},
 	{FRAME_PS, FROM_HOST, 0, 0},
 	{FRAME_SPACE, FROM_HOST, 0, 0},
@@ -60,6 +63,7 @@ static const struct row {
 	{FRAME_ENTRY, FROM_GUEST, 34, 8232},
 	{FRAME_EVENT, FROM_GUEST, 6, 4104},
 	{FRAME_DONE, FROM_GUEST, 0, 0},
+	{FRAME_SKIPPED, FROM_GUEST, 6, 4104},
 };
 
 static bool has_stream(unsigned type)
@@ -78,10 +82,10 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 
 static void test_numbers(void **state)
 {
-	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32, 33,
-					   34, 35, 36, 37, 64, 65, 66,  67,  68,  69,  70, 71,
-					   72, 73, 80, 81, 82, 83, 84,  85,  86,  87,  88, 89,
-					   90, 91, 96, 97, 98, 99, 100, 101, 102, 103, 104};
+	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32,  33, 34,
+					   35, 36, 37, 38, 39, 40, 64,  65,  66,  67,  68,  69, 70,
+					   71, 72, 73, 80, 81, 82, 83,  84,  85,  86,  87,  88, 89,
+					   90, 91, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105};
 
 	(void)state;
 	assert_int_equal(ARRAY_SIZE(numbers), ARRAY_SIZE(rows));
