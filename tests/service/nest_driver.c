@@ -9,7 +9,11 @@
  *	wait N               ended N STATUS CPU SIZE   then SIZE bytes of output
  *	end N                gone N
  *	pids                 pids KEEPER ZYGOTE
+ *	give N               given N         what joins, as descriptors on GIVEN: seat, init, cgroup, tasks
  *	bench COUNT          figures
+ *
+ * For STANDIN "@python", the zygote is python3, with descriptors 10 to 14 as its 0 to 4, and nothing is asked
+ * of it here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +35,9 @@ enum {
 	WHY = sizeof(((struct err *)0)->text),
 	CELLS_MAX = 4096,
 	OUTPUT_MAX = 8 << 20,
-	DEADLINE_MS = 60000
+	DEADLINE_MS = 60000,
+	STREAMS = 10,
+	GIVEN = 15
 };
 
 static struct nest nest;
@@ -68,23 +74,47 @@ static int host_pid(int pidfd)
 	return number_of(p + 5);
 }
 
+static void start_nest(void)
+{
+	struct err e = {0};
+
+	if (places_find(&places, &e) < 0 || nest_start(&nest, &places, NULL, &zygote_spec, &e) < 0)
+		die(&e);
+}
+
+static void start_python(void)
+{
+	static char *const argv[] = {(char *)(uintptr_t) "python3", (char *)(uintptr_t) "-", NULL};
+	static char *const envp[] = {(char *)(uintptr_t) "HOME=/tmp",
+				     (char *)(uintptr_t) "PATH=/usr/local/bin:/usr/bin:/bin",
+				     (char *)(uintptr_t) "LANG=C.UTF-8", NULL};
+	int fds[ZYGOTE_FDS_IN];
+	struct err e = {0};
+
+	for (int i = 0; i < ZYGOTE_FDS_IN; i++)
+		fds[i] = STREAMS + (i < ZYGOTE_STDIO ? i : 0);
+	start_nest();
+	if (nest_zygote(&nest, &zygote_spec, "/usr/bin/python3", argv, envp, fds, &zygote_pidfd,
+			&e) < 0)
+		die(&e);
+	for (int i = 0; i < ZYGOTE_STDIO; i++)
+		close(STREAMS + i);
+}
+
 static void start(const char *standin)
 {
 	char *argv[] = {"standin", NULL}, *envp[] = {NULL};
 	int p[2], null = open("/dev/null", O_RDWR | O_CLOEXEC), exe;
 	struct err e = {0};
 
-	if (places_find(&places, &e) < 0)
-		die(&e);
 	exe = open(standin, O_RDONLY | O_CLOEXEC);
 	if (exe < 0 || null < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0) {
 		perror(standin);
 		exit(1);
 	}
-	if (nest_start(&nest, &places, NULL, &zygote_spec, &e) < 0)
-		die(&e);
 	const int fds[] = {null, null, 2, p[1], null, exe};
 
+	start_nest();
 	if (nest_zygote(&nest, &zygote_spec, "", argv, envp, fds, &zygote_pidfd, &e) < 0)
 		die(&e);
 	close(p[1]);
@@ -115,19 +145,24 @@ static int make(struct seated *s, struct err *e)
 	return 0;
 }
 
-static void send_request(const struct seated *s, const struct standin_request *r, int out)
+/* out: goes first, -1: does not. */
+static int send_joining(int socket, const struct seated *s, void *data, size_t size, int out)
 {
-	int fds[1 + JOIN_FDS_MAX] = {out, s->cell.seat, s->cell.pidfd};
+	int fds[1 + JOIN_FDS_MAX];
 	union {
 		char space[CMSG_SPACE(sizeof fds)];
 		struct cmsghdr align;
 	} control = {0};
-	struct iovec iov = {(void *)(uintptr_t)r, sizeof *r};
+	struct iovec iov = {data, size};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control};
-	size_t n = 3;
+	size_t n = 0;
 	struct cmsghdr *c;
 
-	if (r->join.has_cgroup)
+	if (out >= 0)
+		fds[n++] = out;
+	fds[n++] = s->cell.seat;
+	fds[n++] = s->cell.pidfd;
+	if (s->cell.cgroup.dir >= 0)
 		fds[n++] = s->cell.cgroup.dir;
 	for (size_t i = 0; i < s->cell.task_count; i++)
 		fds[n++] = s->cell.tasks[i];
@@ -135,8 +170,20 @@ static void send_request(const struct seated *s, const struct standin_request *r
 	c = CMSG_FIRSTHDR(&m);
 	*c = (struct cmsghdr){CMSG_LEN(n * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
 	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-	if (sendmsg(requests, &m, 0) < 0) {
-		perror("send to the zygote");
+	return sendmsg(socket, &m, 0) < 0 ? -1 : 0;
+}
+
+static struct join_data join_data(const struct seated *s)
+{
+	return (struct join_data){s->cell.cgroup.dir >= 0, (uint32_t)s->cell.task_count};
+}
+
+static void give(const struct seated *s)
+{
+	struct join_data data = join_data(s);
+
+	if (send_joining(GIVEN, s, &data, sizeof data, -1) < 0) {
+		perror("give");
 		exit(1);
 	}
 }
@@ -150,7 +197,7 @@ static int join(struct seated *s, char *argv, char why[WHY])
 
 	if (!r || pipe2(p, O_CLOEXEC) < 0)
 		exit(1);
-	r->join = (struct join_data){s->cell.cgroup.dir >= 0, (uint32_t)s->cell.task_count};
+	r->join = join_data(s);
 	for (char *word = argv; word && r->argc < 60; r->argc++) {
 		char *next = strchr(word, '\t');
 		size_t n;
@@ -164,7 +211,10 @@ static int join(struct seated *s, char *argv, char why[WHY])
 		r->strings += (uint32_t)n;
 		word = next;
 	}
-	send_request(s, r, p[1]);
+	if (send_joining(requests, s, r, sizeof *r, p[1]) < 0) {
+		perror("send to the zygote");
+		exit(1);
+	}
 	free(r);
 	close(p[1]);
 	if (recv(requests, &a, sizeof a, 0) != sizeof a) {
@@ -299,6 +349,12 @@ static void obey(char *line)
 	} else if (strcmp(word, "end") == 0) {
 		end(at(rest));
 		printf("gone\t%s\n", rest);
+	} else if (strcmp(word, "give") == 0) {
+		struct seated *s = at(rest);
+
+		give(s);
+		fd_close(&s->cell.seat);
+		printf("given\t%s\n", rest);
 	} else if (strcmp(word, "pids") == 0) {
 		printf("pids\t%d\t%d\n", host_pid(nest.pidfd), host_pid(zygote_pidfd));
 	} else if (strcmp(word, "bench") == 0) {
@@ -336,7 +392,10 @@ int main(int argc, char **argv)
 		return 2;
 	make_spec(&zygote_spec, 4, for_zygote);
 	make_spec(&spec, argc - 2, argv + 2);
-	start(argv[1]);
+	if (strcmp(argv[1], "@python") == 0)
+		start_python();
+	else
+		start(argv[1]);
 	printf("ready\n");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
