@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join_cell.c - the real joiner: a child is born in a prepared sandbox (join.h). Its parent is a helper that
- * is gone at once: PID 1 of the zygote's pid namespace, the nest, reaps it and tells how it ended. */
+/* join_cell.c - the real joiner: a child is born in a prepared sandbox (join.h). */
 #include "zygote/join.h"
 
 #include "zygote/joiner.h"
 #include "zygote/request.h"
+
+/* The child's parent is a helper that is gone at once; so that ENDED can be told, the zygote takes its place.
+ * When the zygote is dead, PID 1 of its pid namespace does. */
+static int adopt(struct err *e)
+{
+	int r = join_adopt();
+
+	return r < 0 ? err_set(e, -r, "adopt the children") : 0;
+}
 
 static int split(const struct joiner_seat *seat, struct join *ret, struct err *e)
 {
@@ -29,6 +37,6 @@ _Static_assert((int)JOIN_FDS_MAX <= (int)ZYGOTE_JOIN_FDS_MAX,
 	       "a FORK must carry what the joiner needs");
 
 const struct joiner zygote_joiner = {.name = "cell",
-				     .orphans = true,
+				     .begin = adopt,
 				     .fork = fork_inside,
 				     .join = join};

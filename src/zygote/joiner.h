@@ -9,7 +9,6 @@
 #ifndef ZYGOTE_JOINER_H
 #define ZYGOTE_JOINER_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -24,11 +23,10 @@ struct joiner_seat {
 
 struct joiner {
 	const char *name;
-	bool orphans; /* the children are another's to reap, who tells how they end: no ENDED */
 	/* In the zygote, once, before READY. May be NULL. */
 	int (*begin)(struct err *e);
-	/* In place of fork(), with all that libc's does: 0 in the child, the child's pid in the zygote. -1:
-	 * there is no child. NULL: libc's fork(). */
+	/* In place of fork(), with all that libc's does: 0 in the child, the child's pid in the zygote, who
+	 * must be able to wait for it. -1: there is no child. NULL: libc's fork(). */
 	pid_t (*fork)(const struct joiner_seat *seat, struct err *e);
 	/* In the child, first of all: what of namespaces, cgroup, user and filter is not there yet. On
 	 * failure the child says REFUSED and leaves. Afterwards it uses calls of the sandbox's filter only. */

@@ -39,7 +39,10 @@ int message_start_split(const void *message, size_t size, const char **list, con
 		list[i] = p;
 		p += n + 1;
 	}
-	if (p == end || memchr(p, '\0', (size_t)(end - p)) != end - 1)
+	*ret_warm = "";
+	if (p == end)
+		return (int)m->module_count;
+	if (memchr(p, '\0', (size_t)(end - p)) != end - 1)
 		return err_set(e, EBADMSG, "START: the warm-up is not its last string");
 	*ret_warm = p;
 	return (int)m->module_count;

@@ -4,13 +4,15 @@
  * packed behind them, no pointers.
  *
  * Two conversations. On the request socket (descriptor 3 of the interpreter) the pool says START once,
- * then FORK as often as it likes; answers carry the sequence number of their request. On the control socket of a child (one of the descriptors of its FORK) the
+ * then FORK as often as it likes; answers carry the sequence number of their request, and ENDED comes
+ * whenever a child was reaped. On the control socket of a child (one of the descriptors of its FORK) the
  * child says WAITING, the pool says RUN or hangs up, and the child answers RUNNING or REFUSED: after
  * RUNNING the code will run, once, and the child holds no descriptor but its three streams any more.
  * A child whose control socket ends before RUN leaves with status 0 and has run nothing.
  *
- * How a child ends is told by who reaps it. In a nest that is the nest (native/nest.h: nest_wait); where the
- * zygote is the parent, it says ENDED, with the status of waitpid(2). Whoever holds the other ends of its
+ * How a child ends is said by ENDED, with the status of waitpid(2): the zygote reaps its children at once, or
+ * their sandboxes could not end. Those that outlive it are reaped by PID 1 of its pid namespace, the nest
+ * (native/nest.h: nest_wait). Whoever holds the other ends of its
  * pipes learns of the end of its output by their EOF, as with any process. At the end of the request
  * socket the zygote leaves; its children do not: they are their sandboxes' to end.
  *
@@ -57,8 +59,8 @@ struct zygote_header {
 };
 
 /*
- * Behind it: module_count names to import, in order, and the operator's warm-up code ("": none), each with
- * its NUL. The code runs once after the imports, where its failure is one of the START, and in each warmed
+ * Behind it: module_count names to import, in order, and the operator's warm-up code, if there is any, each
+ * with its NUL. The code runs once after the imports, where its failure is one of the START, and in each warmed
  * child before it waits, behind a few lines of ours; what it prints is dropped there.
  */
 struct zygote_start {

@@ -49,7 +49,8 @@ static void read_start(const char *message, size_t size)
 	struct err e = {0};
 	int n = message_start_split(message, size, list, &warm, &e);
 
-	CHECK(n >= 0 ? warm + strlen(warm) + 1 == message + size : e.text[0]);
+	CHECK(n < 0 || !warm[0] || warm + strlen(warm) + 1 == message + size);
+	CHECK(n >= 0 || e.text[0]);
 	for (int i = 0; i < n; i++)
 		CHECK(list[i][0] && list[i] + strlen(list[i]) < message + size);
 }

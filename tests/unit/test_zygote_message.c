@@ -131,7 +131,7 @@ static void start_names(void **state)
 	assert_string_equal(list[1], "json");
 	assert_string_equal(warm, "x=1");
 	for (size_t n = 0; n < sizeof s; n++)
-		if (n != sizeof s.m + 12)
+		if (n != sizeof s.m + 12 && n != sizeof s.m + 8) /* with and without a warm-up */
 			assert_int_equal(message_start_split(&s, n, list, &warm, &e), -1);
 	s.m.module_count = ZYGOTE_MODULES_MAX + 1;
 	assert_int_equal(message_start_split(&s, sizeof s.m + 12, list, &warm, &e), -1);
