@@ -25,8 +25,8 @@
 
 enum {
 	MOST_AT_A_TIME = 1024,
-	WINDOW = 1024,   /* lines read and not answered, besides those that run */
-	AHEAD = 16,      /* lines read and not begun: as many as run at a time, at least */
+	WINDOW = 1024, /* lines read and not answered, besides those that run */
+	AHEAD = 16,    /* lines read and not begun: as many as run at a time, at least */
 	TAG_BYTES = 256,
 	MOST_RETRY_S = 60,
 };
@@ -42,7 +42,7 @@ struct item {
 	size_t line_size;
 	json_t *request; /* until it is begun */
 	struct body *body;
-	json_t *tag; /* or NULL */
+	json_t *tag;  /* or NULL */
 	bool counted; /* in the rate of runs */
 	uint64_t held_since_us;
 	struct run *run;
@@ -359,8 +359,7 @@ static bool is_for_later(const struct item *i, const struct err *e)
 
 	if (!i->body || i->body->spec.command.count == 0)
 		return false;
-	if (e->code == CODE_SANDBOX_QUOTA_EXCEEDED ? c->never_fits
-						   : e->code != PROBLEM_UNAVAILABLE)
+	if (e->code == CODE_SANDBOX_QUOTA_EXCEEDED ? c->never_fits : e->code != PROBLEM_UNAVAILABLE)
 		return false;
 	return !i->held_since_us || now_us() - i->held_since_us < limit;
 }
@@ -368,15 +367,16 @@ static bool is_for_later(const struct item *i, const struct err *e)
 static void wait_for_room(struct item *i)
 {
 	struct batch *b = i->batch;
-	unsigned s = b->call->retry_after_s;
+	uint64_t now = now_us(), ms = b->call->retry_after_s * 1000ull, left;
 
 	if (!i->held_since_us)
-		i->held_since_us = now_us();
+		i->held_since_us = now;
 	if (b->call->retry_after_s) /* it was counted as refused, and is not */
 		b->call->service->metrics.refused_quota--;
 	b->held = true;
-	s = s < 1 ? 1 : s > MOST_RETRY_S ? MOST_RETRY_S : s;
-	uv_timer_start(&b->retry, on_retry, s * 1000ull, 0);
+	left = (i->held_since_us + b->call->service->config.batch_wait_us - now) / 1000 + 1;
+	ms = ms < 1000 ? 1000 : ms > MOST_RETRY_S * 1000 ? MOST_RETRY_S * 1000 : ms;
+	uv_timer_start(&b->retry, on_retry, ms < left ? ms : left, 0);
 }
 
 /* The first that waits begins, or is answered with why not. False: not now. */
@@ -450,12 +450,12 @@ static void end(struct batch *b)
 
 	begin_answer(b);
 	if (complete)
-		reply_line(x, json_pack("{sb sI sI sI sI sI sf}", "done", 1, "lines",
-					(json_int_t)b->count, "runs",
-					(json_int_t)(b->ok + b->failed), "ok", (json_int_t)b->ok,
-					"failed", (json_int_t)b->failed, "errors",
-					(json_int_t)b->errors, "wall_ms",
-					(double)(now_us() - b->began_us) / 1000));
+		reply_line(x,
+			   json_pack("{sb sI sI sI sI sI sf}", "done", 1, "lines",
+				     (json_int_t)b->count, "runs", (json_int_t)(b->ok + b->failed),
+				     "ok", (json_int_t)b->ok, "failed", (json_int_t)b->failed,
+				     "errors", (json_int_t)b->errors, "wall_ms",
+				     (double)(now_us() - b->began_us) / 1000));
 	c->service->metrics.requests[complete ? 2 : 5]++;
 	call_free(c);
 	exchange_end(x, complete);
@@ -523,7 +523,8 @@ static int read_whole(struct batch *b, json_t *j, struct err *e)
 
 	if (!json_is_array(runs) || (defaults && !json_is_object(defaults)) ||
 	    json_object_size(j) != 1u + !!defaults)
-		return err_set(e, 0, "give {\"runs\":[...]}, and \"defaults\":{...} if there are any");
+		return err_set(e, 0,
+			       "give {\"runs\":[...]}, and \"defaults\":{...} if there are any");
 	b->runs = json_incref(runs);
 	b->defaults = json_incref(defaults);
 	return 0;

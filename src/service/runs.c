@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runs.c - POST /v1/runs, …/exec, what became of them, and their artifacts. */
+#include "service/runs.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +10,6 @@
 #include "service/artifacts.h"
 #include "service/handlers.h"
 #include "service/input.h"
-#include "service/runs.h"
 
 /* ---- streams of lines ---- */
 
