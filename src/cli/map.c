@@ -48,6 +48,7 @@ struct map {
 	uint64_t index, ok, failed, errors, skipped, dropped;
 	uint64_t began_us, shown_us, skipped_end, written_end;
 	unsigned signals;
+	bool dry; /* what was read has no whole line any more */
 	bool input_ended, closed, over, fatal;
 	struct err why; /* of fatal */
 };
@@ -186,7 +187,8 @@ static int take_lines(struct map *m, struct err *e)
 			m->closed = true;
 			m->way->close(m->w, false);
 		}
-		if (a == SPLITTER_NONE)
+		m->dry = a == SPLITTER_NONE;
+		if (m->dry)
 			break;
 		if (take_text(m, line, size, a == SPLITTER_TOO_LONG, e) < 0)
 			return -1;
@@ -204,6 +206,7 @@ static int read_input(struct map *m, struct err *e)
 	if (n < 0)
 		return err_set(e, errno, "read %.200s", m->o->options.file);
 	m->input_ended = n == 0;
+	m->dry = false;
 	m->in_read += (uint64_t)n;
 	return splitter_put(&m->lines, data, (size_t)n) < 0 ? err_set(e, ENOMEM, "read a line")
 							     : 0;
@@ -285,7 +288,7 @@ static bool is_held(const struct map *m)
 
 static int turn(struct map *m, struct err *e)
 {
-	bool held = is_held(m), reads = has_room(m) && !m->input_ended;
+	bool held = is_held(m), reads = m->dry && has_room(m) && !m->input_ended;
 	int wait_ms = -1, n;
 	struct pollfd p[ON_COUNT] = {
 		[ON_INPUT] = {reads ? m->in : -1, POLLIN, 0},
@@ -300,6 +303,8 @@ static int turn(struct map *m, struct err *e)
 	}
 	if (m->progress)
 		wait_ms = SHOW_MS;
+	if (!m->dry && has_room(m)) /* what was read is enough to go on */
+		wait_ms = 0;
 	n = poll(p, ON_COUNT, wait_ms);
 	if (n < 0 && errno != EINTR)
 		return err_set(e, errno, "wait for results");
@@ -403,6 +408,7 @@ static int conclude(struct map *m)
 int map_run(const struct map_order *o)
 {
 	struct map m = {.o = o,
+			.dry = true,
 			.in = -1,
 			.out = -1,
 			.lines = {.most = JSON_MAX_BYTES},

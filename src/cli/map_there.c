@@ -3,8 +3,8 @@
  * map_there.c - runs of --map by the service: one batch, sent and read at the same time.
  *
  * What all runs have in common goes first, as the batch's defaults: options, files, descriptors of volumes. Lines are
- * sent as they come, at most so many and so many bytes ahead of their answers; answers come in the order of the lines, so the
- * oldest open line is the one that is answered. While there is nothing to send, a blank line now and then says
+ * sent as the service begins them, no more than run at a time ahead of it, so that what is stopped has not been asked for
+ * much more than what runs; answers come in the order of the lines, so the oldest open line is the one that is answered. While there is nothing to send, a blank line now and then says
  * that we live. A line that was sent may run even if we never learn of it: it is not sent again.
  */
 #include <string.h>
@@ -14,7 +14,8 @@
 #include "cli/map.h"
 
 enum {
-	AHEAD = 1024,       /* lines sent and not answered */
+	AHEAD = 1024,       /* lines given and not answered */
+	FIRST = 16,         /* before the service has said how many run at a time */
 	QUIET_MS = 8000,    /* the service hangs up on a body that is silent for 20 s */
 	TARGET_ROOM = 64,
 };
@@ -32,7 +33,8 @@ struct there {
 	struct map_line *first, **last; /* not answered, by ->queued */
 	struct map_line *unsent;        /* the first that is not sent, or not to its end */
 	size_t open, open_bytes;
-	uint64_t answered, sent_us;
+	uint64_t given, answered, sent_us;
+	uint64_t begun, at_a_time; /* as the service says */
 	bool closed, over;
 };
 
@@ -112,6 +114,18 @@ static int count_outcome(json_t *answer, enum map_outcome *ret, struct err *e)
 		       : err_set(e, 0, "the service's answer has neither a result nor an error");
 }
 
+static int take_progress(struct there *t, const json_t *told, struct err *e)
+{
+	json_int_t begun = json_integer_value(json_object_get(told, "begun"));
+	json_int_t at_a_time = json_integer_value(json_object_get(told, "concurrency"));
+
+	if (begun < 1 || at_a_time < 1)
+		return err_set(e, 0, "the service does not say how many lines have begun");
+	t->begun = (uint64_t)begun;
+	t->at_a_time = (uint64_t)at_a_time;
+	return 0;
+}
+
 static int take_answer(void *context, json_t *answer, struct err *e)
 {
 	json_t *index = json_object_get(answer, "index");
@@ -123,6 +137,8 @@ static int take_answer(void *context, json_t *answer, struct err *e)
 		t->over = true;
 		return 0;
 	}
+	if (json_object_get(answer, "begun"))
+		return take_progress(t, answer, e);
 	if (!l || l == t->unsent || t->over || !json_is_integer(index) ||
 	    (uint64_t)json_integer_value(index) != t->answered)
 		return err_set(e, 0, "the service answers what was not asked");
@@ -179,9 +195,11 @@ static void *begin(const struct map_order *o, unsigned jobs, struct err *e)
 	t->order = o;
 	t->last = &t->first;
 	t->sent_us = now_us();
-	snprintf(t->target, sizeof t->target, "/v1/runs:batch");
+	t->at_a_time = jobs ? jobs : FIRST;
+	snprintf(t->target, sizeof t->target, "/v1/runs:batch?progress");
 	if (jobs)
-		snprintf(t->target, sizeof t->target, "/v1/runs:batch?concurrency=%u", jobs);
+		snprintf(t->target, sizeof t->target, "/v1/runs:batch?progress&concurrency=%u",
+			 jobs);
 	q.target = t->target;
 	q.source = give_lines;
 	q.source_context = t;
@@ -203,7 +221,8 @@ static bool wants(void *way)
 {
 	const struct there *t = way;
 
-	return !t->closed && t->open < AHEAD && t->open_bytes < AHEAD_BYTES;
+	return !t->closed && t->open < AHEAD + t->at_a_time && t->open_bytes < AHEAD_BYTES &&
+	       t->given < t->begun + t->at_a_time;
 }
 
 static int give(void *way, struct map_line *l, struct err *e)
@@ -224,6 +243,7 @@ static int give(void *way, struct map_line *l, struct err *e)
 	if (!t->unsent)
 		t->unsent = l;
 	t->open++;
+	t->given++;
 	t->open_bytes += l->text_size;
 	return 0;
 }

@@ -62,11 +62,12 @@ struct batch {
 	size_t items, waiting_count, running, bytes;
 	size_t concurrency;
 	uint64_t count, ok, failed, errors; /* lines so far, and what became of them */
+	uint64_t begun, told;               /* told: as the client last heard of begun */
 	int fds[SPEC_MAX_VOLUMES];
 	size_t fd_count;
 	uint64_t began_us;
 	uv_timer_t retry;
-	bool first_seen, input_ended, paused, blocked, held, broken;
+	bool first_seen, input_ended, paused, blocked, held, broken, progress;
 };
 
 static void pump(struct batch *b);
@@ -399,6 +400,7 @@ static bool begin_next(struct batch *b)
 	}
 	b->waiting = i->next;
 	b->waiting_count--;
+	b->begun++;
 	if (i->run)
 		b->running++;
 	else if (!i->answer)
@@ -475,15 +477,29 @@ static void set_reading(struct batch *b)
 		exchange_resume(b->call->x);
 }
 
+/* How far it is, for a client that sends no more than is begun soon. */
+static void tell_progress(struct batch *b)
+{
+	if (!b->progress || b->begun == b->told || b->blocked)
+		return;
+	b->told = b->begun;
+	begin_answer(b);
+	b->blocked = !reply_line(b->call->x,
+				 json_pack("{sI sI}", "begun", (json_int_t)b->begun, "concurrency",
+					   (json_int_t)b->concurrency));
+}
+
 /* Everything that can be done now. b may be gone after it. */
 static void pump(struct batch *b)
 {
 	while (write_first(b) || begin_next(b) || take_line(b))
 		;
-	if (b->broken || is_over(b))
+	if (b->broken || is_over(b)) {
 		end(b);
-	else
-		set_reading(b);
+		return;
+	}
+	tell_progress(b);
+	set_reading(b);
 }
 
 /* ---- the exchange ---- */
@@ -595,6 +611,7 @@ static struct batch *batch_new(struct call *c, size_t concurrency)
 	b->concurrency = concurrency;
 	b->lines.most = c->service->config.body_bytes;
 	b->began_us = now_us();
+	b->progress = call_flag(c, "progress");
 	b->fd_count = exchange_take_fds(c->x, b->fds, ARRAY_SIZE(b->fds));
 	uv_timer_init(&c->service->loop, &b->retry);
 	b->retry.data = b;

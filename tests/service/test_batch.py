@@ -247,6 +247,26 @@ def test_answers_come_while_lines_are_sent(service):
         assert d.read_all()[1]["ok"] == 3
 
 
+def test_progress(service):
+    """begun is never less than what is answered, and at the end as much."""
+    with Duplex(service.root, "?progress&concurrency=2") as d:
+        d.send(text([{"command": "sleep 0.1"}] * 6 + [b"x\n"]))
+        d.send(b"")
+        while d.receive():
+            pass
+    rows = [json.loads(line) for line in d.body()[0].splitlines()]
+    begun, answered = 0, 0
+    for row in rows[:-1]:
+        if "begun" in row:
+            assert set(row) == {"begun", "concurrency"} and row["concurrency"] == 2 and begun < row["begun"] <= answered + 3
+            begun = row["begun"]
+        else:
+            answered += 1
+            assert row["index"] < begun or "error" in row
+    assert answered == 7 and rows[-1]["done"]
+    service.root.problem(400, "INVALID_REQUEST", "POST", PATH, body=b"", headers=NDJSON, query={"progress": "no"})
+
+
 def test_order_under_random_durations(service):
     times = [random.Random(7).uniform(0, 0.2) for _ in range(60)]
     began = time.monotonic()
