@@ -208,8 +208,7 @@ static int read_input(struct map *m, struct err *e)
 	m->input_ended = n == 0;
 	m->dry = false;
 	m->in_read += (uint64_t)n;
-	return splitter_put(&m->lines, data, (size_t)n) < 0 ? err_set(e, ENOMEM, "read a line")
-							     : 0;
+	return splitter_put(&m->lines, data, (size_t)n) < 0 ? err_set(e, ENOMEM, "read a line") : 0;
 }
 
 /* ---- writing ---- */
@@ -286,40 +285,57 @@ static bool is_held(const struct map *m)
 	return m->first && m->first->ready && m->count >= WINDOW / 2;
 }
 
-static int turn(struct map *m, struct err *e)
+/* Wait for something to do. The number of descriptors that are ready, or -1. */
+static int wait_for(struct map *m, bool held, struct pollfd p[ON_COUNT], struct err *e)
 {
-	bool held = is_held(m), reads = m->dry && has_room(m) && !m->input_ended;
+	bool room = has_room(m);
 	int wait_ms = -1, n;
-	struct pollfd p[ON_COUNT] = {
-		[ON_INPUT] = {reads ? m->in : -1, POLLIN, 0},
-		[ON_OUTPUT] = {m->first && m->first->ready ? m->out : -1, POLLOUT, 0},
-		[ON_SIGNAL] = {m->o->cancel_fd, POLLIN, 0},
-		[ON_WAY] = m->way->poll(m->w, &wait_ms),
-	};
 
+	p[ON_INPUT] = (struct pollfd){m->dry && room && !m->input_ended ? m->in : -1, POLLIN, 0};
+	p[ON_OUTPUT] = (struct pollfd){m->first && m->first->ready ? m->out : -1, POLLOUT, 0};
+	p[ON_SIGNAL] = (struct pollfd){m->o->cancel_fd, POLLIN, 0};
+	p[ON_WAY] = m->way->poll(m->w, &wait_ms);
 	if (held) {
 		p[ON_WAY].fd = -1;
 		wait_ms = HELD_MS;
 	}
 	if (m->progress)
 		wait_ms = SHOW_MS;
-	if (!m->dry && has_room(m)) /* what was read is enough to go on */
+	if (!m->dry && room) /* what was read is enough to go on */
 		wait_ms = 0;
 	n = poll(p, ON_COUNT, wait_ms);
 	if (n < 0 && errno != EINTR)
 		return err_set(e, errno, "wait for results");
-	if (n > 0 && p[ON_SIGNAL].revents)
+	for (int i = 0; i < ON_COUNT && n < 0; i++)
+		p[i].revents = 0;
+	return n < 0 ? 0 : n;
+}
+
+static int serve(struct map *m, short revents, struct err *e)
+{
+	int r = m->over ? 1 : m->way->serve(m->w, revents, e);
+
+	m->over |= r > 0;
+	return r < 0 ? -1 : 0;
+}
+
+static int turn(struct map *m, struct err *e)
+{
+	struct pollfd p[ON_COUNT];
+	bool held = is_held(m);
+	int n = wait_for(m, held, p, e);
+
+	if (n < 0)
+		return -1;
+	if (p[ON_SIGNAL].revents)
 		take_signal(m);
-	if (n > 0 && p[ON_INPUT].revents && read_input(m, e) < 0)
+	if (p[ON_INPUT].revents && read_input(m, e) < 0)
 		return -1;
 	if (take_lines(m, e) < 0)
 		return -1;
-	if (!held || n == 0)
-		n = m->over ? 1 : m->way->serve(m->w, p[ON_WAY].revents, e);
-	else
-		n = 0;
-	m->over |= n > 0;
-	return n < 0 ? -1 : write_some(m, e);
+	if ((!held || n == 0) && serve(m, p[ON_WAY].revents, e) < 0)
+		return -1;
+	return write_some(m, e);
 }
 
 static void loop(struct map *m)

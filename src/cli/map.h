@@ -24,7 +24,8 @@ struct map_options {
 struct map_order {
 	struct map_options options;
 	const struct places *places;
-	struct spec *spec; /* without a command, not finished; finished by map_run() for the service */
+	struct spec
+		*spec; /* without a command, not finished; finished by map_run() for the service */
 	const struct settings *settings;
 	struct service *service; /* NULL: here */
 	const bool *own_env;     /* as struct oneshot has it */
@@ -51,14 +52,14 @@ struct map_line {
 	struct map_line *next; /* map.c: in order */
 	struct map_line *queued;
 	uint64_t index;
-	uint64_t end;     /* the input's bytes up to its end */
-	json_t *request;  /* what POST /v1/runs takes, without tag; NULL once it is given away */
-	json_t *tag;      /* a string, or NULL */
-	char *text;       /* there.c: as it is sent */
+	uint64_t end;    /* the input's bytes up to its end */
+	json_t *request; /* what POST /v1/runs takes, without tag; NULL once it is given away */
+	json_t *tag;     /* a string, or NULL */
+	char *text;      /* there.c: as it is sent */
 	size_t text_size;
 	size_t sent;
 	size_t held; /* map.c: its share of the window's bytes */
-	bool ready; /* outcome and answer are there; only after it map.c looks at them */
+	bool ready;  /* outcome and answer are there; only after it map.c looks at them */
 	enum map_outcome outcome;
 	char *answer; /* with its "\n" */
 	size_t answer_size;

@@ -157,9 +157,8 @@ static int with_input(json_t *request, enum language language, struct err *e)
 	json_object_del(request, "language");
 	json_object_del(request, "code");
 	json_object_del(request, "args");
-	return json_object_set_new(request, "command", list) < 0
-		       ? err_set(e, ENOMEM, "read a line")
-		       : 0;
+	return json_object_set_new(request, "command", list) < 0 ? err_set(e, ENOMEM, "read a line")
+								 : 0;
 }
 
 static int complete(struct map_line *l, json_t *request, enum language language, struct err *e)
@@ -185,7 +184,8 @@ static int complete(struct map_line *l, json_t *request, enum language language,
 int map_line_read(struct map_line *l, const char *text, size_t size, enum language language,
 		  struct err *e)
 {
-	json_t *request = read_object(text, size, language == LANGUAGE_NONE ? "command" : "code", e);
+	json_t *request =
+		read_object(text, size, language == LANGUAGE_NONE ? "command" : "code", e);
 
 	if (!request)
 		return -1;

@@ -14,9 +14,9 @@
 #include "cli/map.h"
 
 enum {
-	AHEAD = 1024,       /* lines given and not answered */
-	FIRST = 16,         /* before the service has said how many run at a time */
-	QUIET_MS = 8000,    /* the service hangs up on a body that is silent for 20 s */
+	AHEAD = 1024,    /* lines given and not answered */
+	FIRST = 16,      /* before the service has said how many run at a time */
+	QUIET_MS = 8000, /* the service hangs up on a body that is silent for 20 s */
 	TARGET_ROOM = 64,
 };
 #define AHEAD_BYTES (8u << 20)
@@ -307,13 +307,15 @@ static int lost(const struct there *t, struct err *e)
 	struct err why = *e;
 
 	if (status && status / 100 != 2)
-		return err_prefix(e, status < 500 ? "refused by the service at %.200s"
-						  : "the service at %.200s",
+		return err_prefix(e,
+				  status < 500 ? "refused by the service at %.200s"
+					       : "the service at %.200s",
 				  v->name);
-	return err_set(e, 0,
-		       "the service at %.200s was lost (%.200s): %zu lines that were given to it have no "
-		       "result here; some may have run (GET /v1/runs lists them)",
-		       v->name, why.text, t->open);
+	return err_set(
+		e, 0,
+		"the service at %.200s was lost (%.200s): %zu lines that were given to it have no "
+		"result here; some may have run (GET /v1/runs lists them)",
+		v->name, why.text, t->open);
 }
 
 static int serve(void *way, short revents, struct err *e)

@@ -137,7 +137,8 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 static int complete_map(struct order *q, const struct args *a, struct err *e)
 {
 	if (a->count > 0 || q->code)
-		return err_set(e, 0, "--map: code, commands and arguments are in the lines of %.200s",
+		return err_set(e, 0,
+			       "--map: code, commands and arguments are in the lines of %.200s",
 			       q->map.file);
 	if (q->spec.out_dir || q->spec.artifacts.count)
 		return err_set(e, 0, "--map: --out and --artifact are for one run");

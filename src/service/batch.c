@@ -484,9 +484,8 @@ static void tell_progress(struct batch *b)
 		return;
 	b->told = b->begun;
 	begin_answer(b);
-	b->blocked = !reply_line(b->call->x,
-				 json_pack("{sI sI}", "begun", (json_int_t)b->begun, "concurrency",
-					   (json_int_t)b->concurrency));
+	b->blocked = !reply_line(b->call->x, json_pack("{sI sI}", "begun", (json_int_t)b->begun,
+						       "concurrency", (json_int_t)b->concurrency));
 }
 
 /* Everything that can be done now. b may be gone after it. */

@@ -309,8 +309,9 @@ static int check_query(const struct call *c, const struct route *r, struct err *
 {
 	const char *bad = "";
 
-	static const char *const flags[] = {"stream", "all",       "follow",    "eof",     "parents",
-					    "append", "exclusive", "recursive", "progress"};
+	static const char *const flags[] = {"stream",    "all",       "follow",
+					    "eof",       "parents",   "append",
+					    "exclusive", "recursive", "progress"};
 
 	if (r->needs & RAW_QUERY)
 		return 0;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cloche python|bash|node|run --map FILE`: every line in a sandbox of its own, by a service and without one, with the same outcome."""
 import contextlib
+import importlib.util
+import itertools
 import json
 import os
 import pty
@@ -366,3 +368,41 @@ def test_progress_on_a_terminal_only(way, tmp_path):
     assert p.wait(20) == 125 and p.stdout.read() == b""
     assert b"60 done, 20 failed, 20 errors" in seen and re.search(rb"\r\x1b\[K\d+ done", seen) and b"/s" in seen
     p.stdout.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- from Python
+
+
+@pytest.fixture
+def module(monkeypatch, way):
+    """python/cloche.py, with this way."""
+    where = importlib.util.spec_from_file_location("cloche_module", cloche.TOP / "python" / "cloche.py")
+    one = importlib.util.module_from_spec(where)
+    where.loader.exec_module(one)
+    for name, value in {**cloche.environment(way), "CLOCHE": cloche.binary()}.items():
+        monkeypatch.setenv(name, value)
+    return one
+
+
+def test_python_map(module):
+    items = ["print(1)", {"code": "import sys; print(sys.argv[1], input()); exit(4)", "args": ["a"], "stdin": "in", "tag": "t"}, {"x": 1}, "1/0"]
+    got = list(module.map(items, jobs=2, timeout="9s", env={"A": "b"}))
+    assert [r.stdout for r in (got[0], got[1], got[3])] == ["1\n", "a in\n", ""] and [got[1].exit_code, got[1].tag] == [4, "t"]
+    assert isinstance(got[2], module.ClocheError) and "unknown field" in str(got[2]) and got[2].tag is None
+    assert list(module.map([])) == [] and [r.stdout for r in module.map(["echo x"], language="bash")] == ["x\n"]
+
+
+def test_python_map_is_lazy(module):
+    """An endless source is fine; who stops ends what runs."""
+    seen = []
+    for r in module.map((seen.append(i) or f"echo {i}" for i in itertools.count()), language="bash", jobs=2):
+        if r.stdout == "9\n":
+            break
+    assert len(seen) < 20000
+
+
+def test_python_map_that_goes_wrong(module):
+    with pytest.raises(module.ClocheError, match="memory"):
+        list(module.map(["1"], memory="x"))
+    with pytest.raises(ZeroDivisionError):
+        list(module.map(1 // n for n in (1, 0)))
