@@ -11,7 +11,7 @@
 
 enum {
 	PIECE = 128 << 10, /* read or sent at a time */
-	FRAME = 16,        /* of a chunk: its size line in front, and as much room for the CR LF behind */
+	FRAME = 16, /* of a chunk: its size line in front, and as much room for the CR LF behind */
 	HEAD_MAX = 16 << 10,
 	ROUNDS = 16, /* pieces per call_pump(), so that other calls get their turn */
 };
