@@ -26,7 +26,8 @@ static int take_quota(struct call *c, const struct quota_need *need, struct err 
 
 struct box *sandbox_begin_with(struct call *c, struct stored_sandbox *stored, struct spec *spec,
 			       uint64_t disk, uint64_t life_us, json_t *metadata,
-			       json_t *volume_fds, const int *fds, size_t count, struct err *e)
+			       const struct pool_want *want, json_t *volume_fds, const int *fds,
+			       size_t count, struct err *e)
 {
 	const char *boxes[SPEC_MAX_VOLUMES];
 	struct quota_need need = {spec->memory_bytes, spec->cpus_millis, disk};
@@ -40,8 +41,8 @@ struct box *sandbox_begin_with(struct call *c, struct stored_sandbox *stored, st
 			boxes[i] = json_string_value(json_array_get(volume_fds, i));
 		stored->owner = strdup(c->owner);
 		stored->session = c->session[0] ? strdup(c->session) : NULL;
-		b = box_create(c->service, stored, spec, disk, life_us, metadata, boxes, fds, count,
-			       exchange_peer(c->x)->uid, e);
+		b = box_create(c->service, stored, spec, disk, life_us, metadata, want, boxes, fds,
+			       count, exchange_peer(c->x)->uid, e);
 		if (b)
 			b->admitted = true;
 		else
@@ -54,13 +55,13 @@ struct box *sandbox_begin_with(struct call *c, struct stored_sandbox *stored, st
 }
 
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
-			  uint64_t disk, uint64_t life_us, json_t *metadata, json_t *volume_fds,
-			  struct err *e)
+			  uint64_t disk, uint64_t life_us, json_t *metadata,
+			  const struct pool_want *want, json_t *volume_fds, struct err *e)
 {
 	int fds[SPEC_MAX_VOLUMES];
 	size_t count = exchange_take_fds(c->x, fds, ARRAY_SIZE(fds));
-	struct box *b = sandbox_begin_with(c, stored, spec, disk, life_us, metadata, volume_fds,
-					   fds, count, e);
+	struct box *b = sandbox_begin_with(c, stored, spec, disk, life_us, metadata, want,
+					   volume_fds, fds, count, e);
 
 	close_fds(fds, count);
 	return b;
@@ -167,7 +168,7 @@ static void create(struct call *c, const char *key)
 		stored.resume_on_touch = body.resume_on_touch;
 		stored.labels = body.labels ? json_dumps(body.labels, JSON_COMPACT) : strdup("{}");
 		b = sandbox_begin(c, &stored, &body.spec, body.disk_bytes, body.life_us,
-				  body.metadata, body.volume_fds, &e);
+				  body.metadata, NULL, body.volume_fds, &e);
 	}
 	if (b && key &&
 	    store_idempotency_put(c->service->store, c->owner, key, c->body_sha256, b->stored.id,

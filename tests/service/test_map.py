@@ -333,7 +333,7 @@ def test_a_service_that_is_lost(tmp_path):
         assert p.returncode == 125 and b"was lost" in err and b"some may have run" in err and b"--resume" in err
         in_order(read((tmp_path / "out").read_bytes()), 5)
         s.wait_ready()
-        contract.until(lambda: not os.listdir(s.folder / "run" / "sandboxes"), what="the end of what ran")
+        contract.until(lambda: s.root.get("/v1/quota")["used"]["sandboxes"] == 0, what="the end of what ran")
 
 
 def test_refused_as_a_whole(service, tmp_path):
