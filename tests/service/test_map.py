@@ -10,7 +10,9 @@ import re
 import select
 import signal
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import cloche
 import contract
@@ -349,6 +351,36 @@ def test_by_tcp(tenants, service, tmp_path):
     file = write(tmp_path / "in", ["echo 1", "echo 2"])
     status, rows, err = run("bash", file, env={"CLOCHE_SOCKET": f"127.0.0.1:{service.port}", "CLOCHE_API_KEY": tenants[0].secret})
     assert (status, err, [r["result"]["stdout"] for r in rows]) == (0, "", ["1\n", "2\n"])
+
+
+def test_volumes_and_venv_of_ones_own(service, request):
+    """Descriptors go along once, and every run has them."""
+    before, uid = os.stat(service.sock).st_mode, 1234
+    request.addfinalizer(lambda: os.chmod(service.sock, before & 0o777))
+    os.chmod(service.sock, 0o666)
+    os.chmod(service.folder / "run", 0o755)
+    with tempfile.TemporaryDirectory(prefix="clo-map.") as folder:
+        data = Path(folder) / "data"
+        data.mkdir()
+        for name in ("a", "b"):
+            (data / name).write_text(name)
+        subprocess.run(["chown", "-R", f"{uid}:{uid}", folder], check=True)
+        write(Path(folder) / "in", ["cat /data/a", "cat /data/b; echo x >/data/c", "ls /data"])
+        p = start("bash", Path(folder) / "in", "-v", f"{data}:/data:ro", env={"CLOCHE_SOCKET": service.sock, "HOME": "/var/empty"}, uid=uid, cwd="/")
+        out, err = p.communicate(timeout=30)
+    rows = read(out)
+    assert (p.returncode, err) == (1, b"") and [r["result"]["stdout"] for r in rows] == ["a", "b", "a\nb\n"]
+    assert "Read-only" in rows[1]["result"]["stderr"]
+
+
+def test_two_at_once_in_one_service(service, tmp_path):
+    """Lines of two batches of one caller do not mix."""
+    write(tmp_path / "a", [f"echo a{i}" for i in range(40)])
+    write(tmp_path / "b", [f"echo b{i}" for i in range(40)])
+    two = [start("bash", tmp_path / name, "--jobs", 4, env=environment("there", service)) for name in "ab"]
+    for name, p in zip("ab", two):
+        rows = read(p.communicate(timeout=60)[0])
+        assert p.returncode == 0 and [r["result"]["stdout"] for r in rows] == [f"{name}{i}\n" for i in range(40)]
 
 
 # --------------------------------------------------------------------------------------------------------------- progress
