@@ -146,7 +146,7 @@ def test_only_with_map(way):
 
 
 def test_order_and_jobs(way, tmp_path):
-    times = [0.4, 0.01, 0.2, 0.01, 0.3, 0.01] * 4
+    times = [1, 0.01, 0.5, 0.01, 0.8, 0.01] * 4
     file = write(tmp_path / "in", [f"sleep {t}; echo {i}" for i, t in enumerate(times)])
     began = time.monotonic()
     status, rows, _ = run("run", file, "--jobs", 8, env=way)
