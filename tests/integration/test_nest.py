@@ -66,6 +66,13 @@ class Nest:
         assert said == "ended"
         return int(status), self.p.stdout.read(int(size)).decode()
 
+    def execute(self, cell, *argv):
+        """By the init, as in any sandbox, to the end: (signaled, status) and output."""
+        assert self.ask("exec", cell, *argv)[0] == "executed"
+        said, _, signaled, status, size = self.ask("result", cell)
+        assert said == "result"
+        return (int(signaled), int(status)), self.p.stdout.read(int(size)).decode()
+
     def end(self, cell):
         assert self.ask("end", cell)[0] == "gone"
 
@@ -119,6 +126,25 @@ def test_the_surface_is_the_golden_one():
     n.close()
     assert status == 0
     assert set(text.splitlines()) == set(GOLDEN.read_text().splitlines())
+
+
+@pytest.mark.needs("gcc")
+def test_a_command_of_a_prepared_sandboxs_init_has_the_golden_surface_too():
+    n = Nest("in", f"{arena.compiled('surface')}:/workspace/surface")
+    cell, _ = n.cell()
+    status, text = n.execute(cell, "/workspace/surface")
+    n.end(cell)
+    n.close()
+    assert status == (0, 0)
+    assert set(text.splitlines()) == set(GOLDEN.read_text().splitlines())
+
+
+def test_a_sandbox_whose_init_runs_a_command_cannot_be_joined(nest):
+    n, _ = nest.cell()
+    assert nest.ask("exec", n, "/bin/sh", "-c", "read x < /dev/zero; sleep 100")[0] == "executed"
+    said, _, why = nest.ask("join", n, "/usr/bin/id")
+    assert said == "refused" and "Operation not permitted" in why
+    nest.end(n)
 
 
 FACTS = r"""exec 2>&1
@@ -352,6 +378,11 @@ def test_kill_9_of_a_part_leaves_nothing(who, no_leftovers):
 
 def test_RE_06_a_hundred_leave_nothing(no_leftovers):
     n = Nest()
+    keeper = int(n.ask("pids")[1])
+    watched = [n.p.pid, keeper, *(p for p in process_of(namespaces(int(n.ask("pids")[2]))["pid"]))]
+    n.run()
+    before = [len(os.listdir(f"/proc/{p}/fd")) for p in watched]
     for _ in range(100):
         assert n.run() == (0, "here\n")
+    assert [len(os.listdir(f"/proc/{p}/fd")) for p in watched] == before
     n.close()
