@@ -248,11 +248,14 @@ static void execute(struct seated *s, char *argv)
 	for (char *word; (word = strsep(&argv, "\t")); exec.argc++) {
 		size_t n = strlen(word) + 1;
 
-		if (n > sizeof payload - size)
+		if (n + 64 > sizeof payload - size)
 			exit(2);
 		memcpy(payload + size, word, n);
 		size += n;
 	}
+	memcpy(payload + size, "HOME=/tmp", sizeof "HOME=/tmp");
+	size += sizeof "HOME=/tmp";
+	exec.envc = 1;
 	memcpy(payload, &exec, sizeof exec);
 	if (frame_send(s->cell.control, FRAME_EXEC, 0, payload, (uint32_t)size, NULL, 0) < 0 ||
 	    frame_receive(s->cell.control, FROM_GUEST, &f, payload, sizeof payload, pipes, &count) <
