@@ -163,7 +163,7 @@ python3 -c 'import time, os; print(time.clock_gettime(time.CLOCK_BOOTTIME) < 60,
 def test_the_facts_are_those_of_a_cold_sandbox(nest):
     status, joined = nest.run("/bin/sh", "-c", FACTS.strip().replace("\n", "; "))
     assert status == 0, joined
-    r = cloche.run(["run", "--", "/bin/sh", "-c", FACTS.strip().replace("\n", "; ")])
+    r = cloche.run(["run", "--timeout", "60s", "--", "/bin/sh", "-c", FACTS.strip().replace("\n", "; ")])
     assert r.reason == "exited" and r.exit_code == 0, r
     ours = lambda text: [line for line in text.splitlines() if line.split(":")[0] not in DIFFERENT]  # noqa: E731
     assert ours(joined) == ours(r.out.decode())
