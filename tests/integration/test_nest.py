@@ -90,7 +90,7 @@ class Nest:
 
 
 @pytest.fixture(scope="module")
-def nest():
+def nest(clean):  # which looks at what is left after it
     n = Nest()
     yield n
     n.close()
