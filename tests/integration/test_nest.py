@@ -292,6 +292,20 @@ def test_orphans_are_the_sandboxes_own(nest):
     assert nest.run("/usr/bin/python3", "-c", "exec(%r)" % code) == (0, "2 b'1'\n")
 
 
+def test_the_cgroup_folders_let_nobody_in(nest):
+    """The parent's cgroup.procs is open to all; to get in takes more."""
+    n, init = nest.cell()
+    own = re.search(r"^0::(.*)$", Path(f"/proc/{init}/cgroup").read_text(), re.M)[1]
+    mount = next(m for m in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if Path(m + own).is_dir())
+    said = []
+    for folder in (Path(mount + own), Path(mount + own).parent):
+        code = f"import os; f = os.open('{folder}/cgroup.procs', os.O_WRONLY); os.write(f, b'0')"
+        r = subprocess.run([sys.executable, "-c", code], user=65534, group=65534, extra_groups=[], capture_output=True, text=True)
+        said.append(r.stderr.splitlines()[-1])
+    assert all("Permission denied" in s for s in said), said
+    nest.end(n)
+
+
 # ---------------------------------------------------------------------------------------------- limits and ends
 
 
