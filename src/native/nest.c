@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "native/claim.h"
 #include "native/launch.h"
+#include "native/native.h"
 #include "native/plan_make.h"
 #include "protocol/protocol.h"
 
@@ -195,6 +196,11 @@ int nest_start(struct nest *n, const struct places *places, const char *uid_rang
 			   .pidfd = -1};
 	if (places->rootless)
 		return err_set(e, 0, "prepared sandboxes need root");
+	/* /proc/self/exe is the zygote's file for all of its children: nothing else refuses to open it. */
+	if (landlock_abi() == 0)
+		return err_set(
+			e, 0,
+			"zygotes need Landlock: add landlock to lsm= on the kernel's command line");
 	cgroup_host_find(places, &n->host);
 	if (id_range_find(places, uid_range, &n->range, e) < 0 ||
 	    host_image_open(places, &n->image, e) < 0 ||

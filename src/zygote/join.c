@@ -77,7 +77,7 @@ struct birth {
 };
 
 /* In the helper. Returns in the child only. */
-static void __attribute__((noinline)) be_helper(const struct join *j, struct birth *b)
+in_clone_child static void be_helper(const struct join *j, struct birth *b)
 {
 	if (setns(j->init, BORN_INSIDE) < 0) {
 		b->errnum = errno;

@@ -66,6 +66,13 @@ class Nest:
         assert said == "ended"
         return int(status), self.p.stdout.read(int(size)).decode()
 
+    def execute(self, cell, *argv):
+        """By the init, as in any sandbox, to the end: (signaled, status) and output."""
+        assert self.ask("exec", cell, *argv)[0] == "executed"
+        said, _, signaled, status, size = self.ask("result", cell)
+        assert said == "result"
+        return (int(signaled), int(status)), self.p.stdout.read(int(size)).decode()
+
     def end(self, cell):
         assert self.ask("end", cell)[0] == "gone"
 
@@ -83,7 +90,7 @@ class Nest:
 
 
 @pytest.fixture(scope="module")
-def nest():
+def nest(clean):  # which looks at what is left after it
     n = Nest()
     yield n
     n.close()
@@ -121,6 +128,25 @@ def test_the_surface_is_the_golden_one():
     assert set(text.splitlines()) == set(GOLDEN.read_text().splitlines())
 
 
+@pytest.mark.needs("gcc")
+def test_a_command_of_a_prepared_sandboxs_init_has_the_golden_surface_too():
+    n = Nest("in", f"{arena.compiled('surface')}:/workspace/surface")
+    cell, _ = n.cell()
+    status, text = n.execute(cell, "/workspace/surface")
+    n.end(cell)
+    n.close()
+    assert status == (0, 0)
+    assert set(text.splitlines()) == set(GOLDEN.read_text().splitlines())
+
+
+def test_a_sandbox_whose_init_runs_a_command_cannot_be_joined(nest):
+    n, _ = nest.cell()
+    assert nest.ask("exec", n, "/bin/sh", "-c", "read x < /dev/zero; sleep 100")[0] == "executed"
+    said, _, why = nest.ask("join", n, "/usr/bin/id")
+    assert said == "refused" and "Operation not permitted" in why
+    nest.end(n)
+
+
 FACTS = r"""exec 2>&1
 grep -vE '^(Vm|Rss|Hugetlb|voluntary|nonvol|Pid|Tgid|NSpid|NStgid|Mems|Cpus|Name|State)' /proc/self/status
 cat /proc/self/limits /proc/self/oom_score_adj /proc/self/coredump_filter
@@ -137,7 +163,7 @@ python3 -c 'import time, os; print(time.clock_gettime(time.CLOCK_BOOTTIME) < 60,
 def test_the_facts_are_those_of_a_cold_sandbox(nest):
     status, joined = nest.run("/bin/sh", "-c", FACTS.strip().replace("\n", "; "))
     assert status == 0, joined
-    r = cloche.run(["run", "--", "/bin/sh", "-c", FACTS.strip().replace("\n", "; ")])
+    r = cloche.run(["run", "--timeout", "60s", "--", "/bin/sh", "-c", FACTS.strip().replace("\n", "; ")])
     assert r.reason == "exited" and r.exit_code == 0, r
     ours = lambda text: [line for line in text.splitlines() if line.split(":")[0] not in DIFFERENT]  # noqa: E731
     assert ours(joined) == ours(r.out.decode())
@@ -266,6 +292,20 @@ def test_orphans_are_the_sandboxes_own(nest):
     assert nest.run("/usr/bin/python3", "-c", "exec(%r)" % code) == (0, "2 b'1'\n")
 
 
+def test_the_cgroup_folders_let_nobody_in(nest):
+    """The parent's cgroup.procs is open to all; to get in takes more."""
+    n, init = nest.cell()
+    own = re.search(r"^0::(.*)$", Path(f"/proc/{init}/cgroup").read_text(), re.M)[1]
+    mount = next(m for m in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if Path(m + own).is_dir())
+    said = []
+    for folder in (Path(mount + own), Path(mount + own).parent):
+        code = f"import os; f = os.open('{folder}/cgroup.procs', os.O_WRONLY); os.write(f, b'0')"
+        r = subprocess.run([sys.executable, "-c", code], user=65534, group=65534, extra_groups=[], capture_output=True, text=True)
+        said.append(r.stderr.splitlines()[-1])
+    assert all("Permission denied" in s for s in said), said
+    nest.end(n)
+
+
 # ---------------------------------------------------------------------------------------------- limits and ends
 
 
@@ -352,6 +392,11 @@ def test_kill_9_of_a_part_leaves_nothing(who, no_leftovers):
 
 def test_RE_06_a_hundred_leave_nothing(no_leftovers):
     n = Nest()
+    keeper = int(n.ask("pids")[1])
+    watched = [n.p.pid, keeper, *(p for p in process_of(namespaces(int(n.ask("pids")[2]))["pid"]))]
+    n.run()
+    before = [len(os.listdir(f"/proc/{p}/fd")) for p in watched]
     for _ in range(100):
         assert n.run() == (0, "here\n")
+    assert [len(os.listdir(f"/proc/{p}/fd")) for p in watched] == before
     n.close()

@@ -91,7 +91,7 @@ class Python(zygote.Zygote):
 
 
 @pytest.fixture(scope="module")
-def python():
+def python(clean):  # which looks at what is left after it
     p = Python(["random", "ssl", "uuid", "tempfile", "secrets"])
     yield p
     p.close()

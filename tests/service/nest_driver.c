@@ -5,6 +5,8 @@
  *
  *	cell                 cell N PID                prepare a sandbox; its init's pid on the host
  *	join N ARG...        joined N PID              (PID as the nest counts), or: refused N WHY
+ *	exec N ARG...        executed N            as any sandbox runs a command: by its init
+ *	result N             result N SIGNALED STATUS SIZE, then SIZE bytes of output
  *	line N               line N TEXT               the next line of what has joined
  *	wait N               ended N STATUS CPU SIZE   then SIZE bytes of output
  *	end N                gone N
@@ -28,6 +30,7 @@
 #include "native/feed.h"
 #include "native/nest.h"
 #include "nest_standin.h"
+#include "protocol/protocol.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
@@ -232,6 +235,61 @@ static int join(struct seated *s, char *argv, char why[WHY])
 	return 0;
 }
 
+/* A command of the init's, with output by pipes of its own. */
+static void execute(struct seated *s, char *argv)
+{
+	char payload[16384];
+	struct exec_record exec = {.uid = spec.uid, .gid = spec.gid, .flags = EXEC_LAST};
+	size_t size = sizeof exec + sizeof "/workspace", count = 3;
+	int pipes[3] = {-1, -1, -1};
+	struct frame f;
+
+	memcpy(payload + sizeof exec, "/workspace", sizeof "/workspace");
+	for (char *word; (word = strsep(&argv, "\t")); exec.argc++) {
+		size_t n = strlen(word) + 1;
+
+		if (n + 64 > sizeof payload - size)
+			exit(2);
+		memcpy(payload + size, word, n);
+		size += n;
+	}
+	memcpy(payload + size, "HOME=/tmp", sizeof "HOME=/tmp");
+	size += sizeof "HOME=/tmp";
+	exec.envc = 1;
+	memcpy(payload, &exec, sizeof exec);
+	if (frame_send(s->cell.control, FRAME_EXEC, 0, payload, (uint32_t)size, NULL, 0) < 0 ||
+	    frame_receive(s->cell.control, FROM_GUEST, &f, payload, sizeof payload, pipes, &count) <
+		    0 ||
+	    f.type != FRAME_STARTED || count != 3) {
+		fprintf(stderr, "nest_driver: the command did not start\n");
+		exit(1);
+	}
+	close(pipes[0]);
+	close(pipes[2]);
+	s->out = pipes[1];
+	if (fcntl(s->out, F_SETFL, 0) < 0) /* init's ends never block */
+		exit(1);
+}
+
+static void say_result(struct seated *s, int number)
+{
+	struct exited_record ended = {0};
+	unsigned char payload[64];
+	struct frame f = {0};
+	size_t size = 0;
+	char *text = NULL;
+
+	if (fd_slurp(s->out, OUTPUT_MAX, &text, &size) < 0)
+		size = 0;
+	if (frame_receive(s->cell.control, FROM_GUEST, &f, payload, sizeof payload, NULL, NULL) <
+		    0 ||
+	    f.type != FRAME_EXITED || exited_record_decode(payload, f.size, &ended) < 0)
+		ended.status = UINT32_MAX;
+	printf("result\t%d\t%u\t%u\t%zu\n", number, ended.signaled, ended.status, size);
+	fwrite(text, 1, size, stdout);
+	free(text);
+}
+
 static void say_line(struct seated *s, int number)
 {
 	char text[4096];
@@ -342,6 +400,13 @@ static void obey(char *line)
 			printf("joined\t%s\t%d\n", word, s->joined);
 		else
 			printf("refused\t%s\t%s\n", word, why);
+	} else if (strcmp(word, "exec") == 0) {
+		struct seated *s = at(word = strsep(&rest, "\t"));
+
+		execute(s, rest);
+		printf("executed\t%s\n", word);
+	} else if (strcmp(word, "result") == 0) {
+		say_result(at(rest), number_of(rest));
 	} else if (strcmp(word, "line") == 0) {
 		say_line(at(rest), number_of(rest));
 	} else if (strcmp(word, "wait") == 0) {
