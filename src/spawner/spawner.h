@@ -9,6 +9,8 @@
 #ifndef SPAWNER_SPAWNER_H
 #define SPAWNER_SPAWNER_H
 
+#include <limits.h>
+
 #include "spawner/worker.h"
 
 enum {
@@ -89,6 +91,7 @@ struct outgoing {
 struct spawner {
 	struct worker_place place;
 	struct places places;
+	char disks[PATH_MAX];
 	struct policy policy;
 	struct cgroup_host host;
 	uint32_t service_uid;

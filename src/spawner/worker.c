@@ -61,7 +61,9 @@ static int make_folder(struct work *w, int *ret_listener, struct err *e)
 static int make_disk(const struct kept_request *k, uint32_t uid, uint32_t gid, int *ret_mount,
 		     struct err *e)
 {
-	return disk_make(k->places->state, k->disk_bytes, uid, gid, ret_mount, e);
+	const struct work *w = k->context;
+
+	return disk_make(w->place->disks, k->disk_bytes, uid, gid, ret_mount, e);
 }
 
 static int write_meta(const struct kept_request *k, const struct kept_sandbox *made, struct err *e)

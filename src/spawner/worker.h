@@ -22,6 +22,7 @@ struct job {
 
 struct worker_place {
 	const struct places *places;
+	const char *disks; /* the folder for their files */
 	const struct policy *policy;
 	const struct cgroup_host *host;
 	uint32_t service_gid;
