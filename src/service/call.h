@@ -29,6 +29,7 @@ struct call {
 	struct box *box;      /* held; a live sandbox, on routes that need one */
 	json_t *body;
 	char body_sha256[65];
+	size_t body_room; /* of the owner's budget */
 	unsigned retry_after_s;
 	struct waiter waiter;
 	struct waiter **waits_in;
@@ -47,6 +48,9 @@ void call_reply(struct call *c, int status, json_t *j);
 void call_problem(struct call *c, const struct err *e);
 /* Answered otherwise: free it and let go of everything. */
 void call_free(struct call *c);
+
+/* The body has been used up: it and its part of the owner's budget are free. */
+void call_drop_body(struct call *c);
 
 /* Wait for the box to be made, changed or gone; then tell(call's box, call) by w->tell. */
 void call_wait(struct call *c, struct waiter **list, void (*tell)(struct waiter *w, struct box *b));
@@ -68,7 +72,8 @@ int call_number(const struct call *c, const char *name, uint64_t fallback, uint6
  * spec are taken over. As box_create(). */
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
 			  uint64_t disk, uint64_t life_us, json_t *metadata,
-			  const struct pool_want *want, json_t *volume_fds, struct err *e) must_check;
+			  const struct pool_want *want, json_t *volume_fds,
+			  struct err *e) must_check;
 
 /* Refused for what was asked, before anything was tried: no run's result but a problem. */
 bool sandbox_was_refused(const struct box *b);

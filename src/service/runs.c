@@ -185,7 +185,7 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		call_problem(c, &e);
 		return;
 	}
-	json_decref(TAKE_PTR(c->body)); /* the run has what it needs, and may last */
+	call_drop_body(c); /* the run has what it needs, and may last */
 }
 
 /* Room under the quotas for one more run; -1 and a 429 otherwise. */

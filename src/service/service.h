@@ -22,6 +22,7 @@ struct link;
 struct box;
 struct run;
 struct subscriber;
+struct budget;
 
 enum { EVENTS_KEPT = 4096 };
 
@@ -45,8 +46,9 @@ struct service {
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;
 	unsigned counters_open; /* boxes whose memory_events stays open */
-	struct run *runs; /* that are not ended */
+	struct run *runs;       /* that are not ended */
 	struct subscriber *subscribers;
+	struct budget *budgets;      /* budget.c */
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
 	int64_t event_seq;           /* of the last one */
 	struct metrics metrics;
