@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "image/host.h"
 #include "image/host_marks.h"
 
 #define BOOT_1 "11111111-1111-1111-1111-111111111111"
@@ -106,6 +108,46 @@ static void test_a_mark_that_cannot_be_made(void **state)
 	scratch_remove(path);
 }
 
+/* Many at once, with one of an earlier boot there: each has a whole root, and the old one is gone. */
+static void test_many_at_once(void **state)
+{
+	struct places places = {.rootless = false};
+	char boot[BOOT_ID_SIZE];
+	int dir = scratch_make(places.state), host;
+	pid_t child[16];
+
+	(void)state;
+	assert_true(boot_id(boot));
+	assert_int_equal(mkdirat(dir, "host", 0755), 0);
+	host = openat(dir, "host", O_RDONLY | O_DIRECTORY);
+	make_root(host, "root-a");
+	host_mark(host, BOOT_1, "root-a");
+	for (size_t i = 0; i < ARRAY_SIZE(child); i++) {
+		child[i] = fork();
+		if (child[i] == 0) {
+			struct host_image image;
+			struct err e = {0};
+			char path[128];
+
+			if (host_image_open(&places, &image, &e) < 0)
+				_exit(1);
+			snprintf(path, sizeof path, "%s/etc/passwd", image.template);
+			_exit(faccessat(image.dir, path, R_OK, 0) < 0 ||
+			      !host_is_marked(image.dir, boot, image.template));
+		}
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(child); i++) {
+		int status;
+
+		assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+		assert_int_equal(status, 0);
+	}
+	assert_true(!is_there(host, "root-a") && !is_there(host, "used-" BOOT_1 "-root-a"));
+	close(host);
+	close(dir);
+	scratch_remove(places.state);
+}
+
 static void test_boot_id(void **state)
 {
 	char one[BOOT_ID_SIZE], two[BOOT_ID_SIZE];
@@ -122,6 +164,7 @@ int main(void)
 		cmocka_unit_test(test_boots),
 		cmocka_unit_test(test_marks_that_are_none),
 		cmocka_unit_test(test_a_mark_that_cannot_be_made),
+		cmocka_unit_test(test_many_at_once),
 		cmocka_unit_test(test_boot_id),
 	};
 
