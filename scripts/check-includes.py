@@ -32,6 +32,7 @@ ALLOWED = {
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
+    "zygote": {"base", "native"},  # inside an interpreter: joins what native prepared
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
     "cli": SERVICES | {"client"},

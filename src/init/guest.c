@@ -26,6 +26,7 @@ void guest_init(struct guest *g, int control)
 	g->out = (struct relay){-1, 1};
 	g->err = (struct relay){-1, 2};
 	g->stdin_pipe = -1;
+	g->seat = g->ruleset = -1;
 	if (g->reaper < 0)
 		_exit(1);
 }
@@ -68,10 +69,23 @@ int guest_as_user(uint32_t uid, uint32_t gid)
 }
 
 static int parent_death_signal = SIGKILL; /* 0: a kept sandbox */
+static bool joinable;
+
+void guest_open_seat(void)
+{
+	joinable = true;
+	guest_protect();
+}
+
+void guest_close_seat(void)
+{
+	joinable = false;
+	guest_protect();
+}
 
 void guest_protect(void)
 {
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, joinable, 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, parent_death_signal, 0, 0, 0);
 }
 
@@ -228,6 +242,11 @@ static void run(struct guest *g, char *payload, uint32_t size)
 		guest_report_failure(g, "exec", EBUSY, "a command is running");
 		return;
 	}
+	if (g->seat >= 0) { /* who runs commands is not joined */
+		guest_close_seat();
+		close(g->seat);
+		g->seat = -1;
+	}
 	forget_streams(g);
 	g->last = exec.flags & EXEC_LAST;
 	g->deadline_ms = exec.limit_ms ? now_ms() + exec.limit_ms : INT64_MAX;
@@ -327,6 +346,7 @@ void guest_loop(struct guest *g)
 			{.fd = g->out.fd, .events = POLLIN},
 			{.fd = g->err.fd, .events = POLLIN},
 			{.fd = g->stdin_filled ? g->stdin_pipe : -1, .events = POLLOUT},
+			{.fd = g->seat, .events = POLLIN},
 		};
 
 		if (poll(p, sizeof p / sizeof *p, time_left(g)) < 0) {
@@ -340,6 +360,8 @@ void guest_loop(struct guest *g)
 			relay_read(g, &g->err);
 		if (p[4].revents)
 			stdin_write(g);
+		if (p[5].revents)
+			guest_seat(g);
 		if (p[1].revents)
 			reap(g);
 		if (p[0].revents)
