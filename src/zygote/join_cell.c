@@ -7,14 +7,6 @@
 #include "zygote/joiner.h"
 #include "zygote/request.h"
 
-/* So that ENDED is told by the zygote, not only by the sandbox's init. */
-static int adopt(struct err *e)
-{
-	int r = join_adopt();
-
-	return r < 0 ? err_set(e, -r, "adopt the children") : 0;
-}
-
 static int split(const struct joiner_seat *seat, struct join *ret, struct err *e)
 {
 	return join_split(seat->data, seat->size, seat->fds, seat->fd_count, ret, e);
@@ -38,6 +30,6 @@ _Static_assert((int)JOIN_FDS_MAX <= (int)ZYGOTE_JOIN_FDS_MAX,
 	       "a FORK must carry what the joiner needs");
 
 const struct joiner zygote_joiner = {.name = "cell",
-				     .begin = adopt,
+				     .leaves = true,
 				     .fork = fork_inside,
 				     .join = join};

@@ -9,6 +9,7 @@
 #ifndef ZYGOTE_JOINER_H
 #define ZYGOTE_JOINER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -23,6 +24,7 @@ struct joiner_seat {
 
 struct joiner {
 	const char *name;
+	bool leaves; /* its children are not the zygote's to reap: no ENDED is said of them */
 	/* In the zygote, once, before READY. May be NULL. */
 	int (*begin)(struct err *e);
 	/* In place of fork(), with all that libc's does: 0 in the child, the child's pid in the zygote, who
