@@ -59,8 +59,8 @@ static bool has_two(const char *strings, size_t size)
 	return end && memchr(end + 1, 0, size - (size_t)(end + 1 - strings));
 }
 
-int command_adopt(struct kept *k, struct command *m, const struct start_record *start, char *strings,
-		  size_t size, const char **ret_what)
+int command_adopt(struct kept *k, struct command *m, const struct start_record *start,
+		  char *strings, size_t size, const char **ret_what)
 {
 	struct zygote_run run = {.header = {ZYGOTE_RUN, 1},
 				 .argc = start->argc - 1,
@@ -73,7 +73,8 @@ int command_adopt(struct kept *k, struct command *m, const struct start_record *
 		r = ask(fds[JOINED_CONTROL], &run, strings, size);
 	if (r == 0)
 		r = hear(fds[JOINED_CONTROL]);
-	close_fd(&fds[JOINED_CONTROL]); /* it leaves when that is closed, and then it has run nothing */
+	close_fd(
+		&fds[JOINED_CONTROL]); /* it leaves when that is closed, and then it has run nothing */
 	m->in = fds[JOINED_STDIN];
 	for (int i = 0; i < 2; i++) {
 		m->out[i].fd = fds[JOINED_STDOUT + i];

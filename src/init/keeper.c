@@ -36,7 +36,7 @@ static struct keeper {
 	struct nest_plan plan;
 	int control, image_dir, report, reaper;
 	int zygotes_userns, cells_userns;
-	int nest;  /* requests to it */
+	int nest; /* requests to it */
 	int nest_pidfd, own_pidns;
 	pid_t nest_pid;
 	struct zygote {
@@ -336,8 +336,8 @@ static void serve(void)
 
 	if (frame_receive(k.control, FROM_HOST, &f, &request, sizeof request, fds, &count) < 0)
 		_exit(0);
-	if (f.type == FRAME_CELL && f.size == sizeof request.cell &&
-	    request.cell.has_cgroup <= 1 && count == 3 + request.cell.has_cgroup)
+	if (f.type == FRAME_CELL && f.size == sizeof request.cell && request.cell.has_cgroup <= 1 &&
+	    count == 3 + request.cell.has_cgroup)
 		make_cell(fds, count);
 	else if (f.type == FRAME_ZYGOTE && f.size >= sizeof request.zygote)
 		make_zygote(f.size, fds, count);

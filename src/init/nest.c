@@ -78,8 +78,7 @@ static void become_root_below(void)
 	if (setns(nest.userns, CLONE_NEWUSER) < 0 || syscall(SYS_setgroups, 0, NULL) < 0 ||
 	    syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
 		give_up(errno, "become root of the sandboxes' user namespace");
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		give_up(errno, "protect the nest");
 }
@@ -152,9 +151,7 @@ static void reap(void)
 	while (read(reaper, &ignored, sizeof ignored) > 0)
 		;
 	while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
-		struct nest_report r = {.type = NEST_ENDED,
-					.pid = pid,
-					.status = (uint32_t)status};
+		struct nest_report r = {.type = NEST_ENDED, .pid = pid, .status = (uint32_t)status};
 
 		r.cpu_us = (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
 			   (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);

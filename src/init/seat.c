@@ -35,9 +35,8 @@ static bool hear_who_joined(struct guest *g)
 
 void guest_seat(struct guest *g)
 {
-	struct seat_record r = {.uid = g->plan->uid,
-				.gid = g->plan->gid,
-				.landlock = g->ruleset >= 0};
+	struct seat_record r = {
+		.uid = g->plan->uid, .gid = g->plan->gid, .landlock = g->ruleset >= 0};
 	union {
 		char space[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
@@ -46,7 +45,7 @@ void guest_seat(struct guest *g)
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	if (!hear_who_joined(g))
-		_exit(1); /* who began to join is gone */
+		_exit(1);   /* who began to join is gone */
 	guest_close_seat(); /* before the answer: whoever has it knows */
 	memcpy(r.profile, g->plan->profile, sizeof r.profile);
 	memcpy(r.rlimit, g->plan->rlimit, sizeof r.rlimit);

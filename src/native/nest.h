@@ -31,7 +31,7 @@ struct nest {
 		int32_t pid;
 		uint32_t status;
 		uint64_t cpu_us;
-	} *ends;
+	} * ends;
 	size_t end_count, end_room;
 };
 
@@ -51,7 +51,10 @@ struct cell {
 };
 
 /* What the first member of this list says is true of all: a cell or nest that was never made. */
-#define CELL_NONE {.slot.lock = -1, .control = -1, .seat = -1, .pidfd = -1, .cgroup.dir = -1}
+#define CELL_NONE                                                                         \
+	{                                                                                 \
+		.slot.lock = -1, .control = -1, .seat = -1, .pidfd = -1, .cgroup.dir = -1 \
+	}
 
 /* Start one. The spec's limits are those of the keeper, the nest and all zygotes together. uid_range: the
  * operator's block, or NULL. On failure nothing is left. */

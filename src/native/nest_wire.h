@@ -39,10 +39,10 @@ struct cell_request {
 };
 
 enum nest_report_type {
-	NEST_UP = 1,       /* the nest is there */
-	NEST_CELL,         /* + pidfd of the init, which isolates itself and says READY on its control */
-	NEST_ZYGOTE,       /* + pidfd */
-	NEST_ENDED,        /* the nest's PID 1 has reaped this pid: an init, or a child of a zygote's */
+	NEST_UP = 1, /* the nest is there */
+	NEST_CELL,   /* + pidfd of the init, which isolates itself and says READY on its control */
+	NEST_ZYGOTE, /* + pidfd */
+	NEST_ENDED,  /* the nest's PID 1 has reaped this pid: an init, or a child of a zygote's */
 	NEST_ZYGOTE_ENDED, /* number: the zygote's */
 	NEST_FAILED,       /* number: of the request; nothing is left of it */
 };
@@ -50,7 +50,7 @@ enum nest_report_type {
 struct nest_report {
 	uint32_t type;
 	uint32_t number;
-	int32_t pid; /* as the nest counts: the same that zygote_fork() gives */
+	int32_t pid;     /* as the nest counts: the same that zygote_fork() gives */
 	uint32_t status; /* of waitpid(2) */
 	uint64_t cpu_us; /* of it and what it had reaped */
 	int32_t errnum;

@@ -30,7 +30,7 @@ enum { FRAME_HEADER_SIZE = 8, FRAME_DATA_MAX = 65536 };
 #define STDIN_WINDOW 65536u
 /* What comes along with SERVE where a zygote's child has joined: our ends of its control socket and streams. */
 enum joined_fd { JOINED_CONTROL, JOINED_STDIN, JOINED_STDOUT, JOINED_STDERR, JOINED_FDS };
-#define FORGET_MAX   32u /* numbers in a FORGET */
+#define FORGET_MAX 32u /* numbers in a FORGET */
 
 enum frame_from { FROM_GUEST = 1, FROM_HOST = 2 };
 

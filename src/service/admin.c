@@ -234,10 +234,10 @@ void pool_get(struct call *c)
 			     (json_int_t)p.making, "dying", (json_int_t)v->dying_count,
 			     "memory_bytes", (json_int_t)p.memory_bytes, "made", (json_int_t)p.made,
 			     "failed", (json_int_t)p.failed, "dropped", (json_int_t)p.dropped,
-			     "hits", (json_int_t)p.hits, "interpreter_hits", (json_int_t)p.waiting_hits, "zygote_hits",
-			     (json_int_t)p.joined_hits, "misses", misses, "times", "begin",
-			     times_json(&m->begin), "run", times_json(&m->run), "teardown",
-			     times_json(&m->teardown)));
+			     "hits", (json_int_t)p.hits, "interpreter_hits",
+			     (json_int_t)p.waiting_hits, "zygote_hits", (json_int_t)p.joined_hits,
+			     "misses", misses, "times", "begin", times_json(&m->begin), "run",
+			     times_json(&m->run), "teardown", times_json(&m->teardown)));
 }
 
 void healthz(struct call *c)

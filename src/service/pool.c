@@ -57,7 +57,8 @@ struct kind {
 	double recent;
 	uint64_t asked_us;
 	unsigned waits; /* looks until it is tried again after a failure */
-	unsigned without_zygote; /* looks until its zygote is tried again: new interpreters until then */
+	unsigned
+		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
 
 /* What everything prepared was made from: when one of these changes, packages or the configuration have. Who

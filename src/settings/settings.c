@@ -143,7 +143,8 @@ static int check_modules(const json_t *list, struct err *e)
 		const char *text = json_string_value(name);
 
 		if (!text || !*text || strlen(text) > 100 ||
-		    strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") !=
+		    strspn(text,
+			   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") !=
 			    strlen(text))
 			return err_set(e, 0, "policy: python_modules: %.60s is no module's name",
 				       text ? text : "?");

@@ -312,7 +312,8 @@ static int zygote_check(const struct policy *p, const struct spawner_create *m, 
 	if (p->places->rootless)
 		return err_set(e, EPERM, "zygote: needs root");
 	if (p->settings.no_prepared_python)
-		return err_set(e, EPERM, "zygote: the operator's policy has prepared_python: false");
+		return err_set(e, EPERM,
+			       "zygote: the operator's policy has prepared_python: false");
 	return 0;
 }
 

@@ -37,9 +37,9 @@ struct host {
 	const struct worker_place *place;
 	struct nest nest;
 	bool up;
-	int requests;     /* to the zygote */
+	int requests; /* to the zygote */
 	int zygote_pidfd;
-	int said[2];      /* what it writes on its own streams: nobody's business, but it must not block */
+	int said[2]; /* what it writes on its own streams: nobody's business, but it must not block */
 	uint32_t sequence;
 };
 
@@ -115,8 +115,8 @@ static int send_start(struct host *h, struct err *e)
 {
 	static char message[ZYGOTE_MESSAGE_MAX];
 	const json_t *modules = h->place->policy->settings.python_modules;
-	struct zygote_start start = {{ZYGOTE_START, ++h->sequence}, ZYGOTE_VERSION,
-				     (uint32_t)json_array_size(modules)};
+	struct zygote_start start = {
+		{ZYGOTE_START, ++h->sequence}, ZYGOTE_VERSION, (uint32_t)json_array_size(modules)};
 	size_t size = sizeof start, i;
 	json_t *name;
 	int r;
@@ -178,8 +178,10 @@ static int bring_up(struct host *h, struct err *e)
 		return -1;
 	s.memory_bytes = ZYGOTE_MEMORY;
 	s.cpus_millis = ZYGOTE_CPUS;
-	if (spec_language(&s, LANGUAGE_PYTHON, CODE_STDIN, NULL, e) == 0 && spec_finish(&s, e) == 0 &&
-	    nest_start(&h->nest, h->place->places, h->place->policy->settings.uid_range, &s, e) == 0)
+	if (spec_language(&s, LANGUAGE_PYTHON, CODE_STDIN, NULL, e) == 0 &&
+	    spec_finish(&s, e) == 0 &&
+	    nest_start(&h->nest, h->place->places, h->place->policy->settings.uid_range, &s, e) ==
+		    0)
 		r = start_zygote(h, &s, e);
 	spec_done(&s);
 	h->up = r == 0;
@@ -439,7 +441,8 @@ int nest_host_start(const struct worker_place *w, pid_t *ret_pid, int *ret_jobs,
 		keep[1] = w->sandboxes;
 		keep[2] = init;
 		worker_close_others(keep, 3);
-		host = (struct host){.place = w, .requests = -1, .zygote_pidfd = -1, .said = {-1, -1}};
+		host = (struct host){
+			.place = w, .requests = -1, .zygote_pidfd = -1, .said = {-1, -1}};
 		serve(&host, p[1]);
 	}
 	close(p[1]);

@@ -54,7 +54,7 @@ struct box {
 	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
-	struct nest_slot *nest; /* whose cell it is, NULL: none's */
+	struct nest_slot *nest;        /* whose cell it is, NULL: none's */
 	struct cgroup_host *elsewhere; /* where its cgroup is, NULL: where ours are made */
 	bool frozen;
 	int freeze_fd;            /* cgroup.events while freezing, -1 */

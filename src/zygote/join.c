@@ -59,8 +59,7 @@ int join_split(const struct join_data *data, size_t size, const int *fds, size_t
 	size_t n = 2;
 
 	if (size != sizeof *data || data->has_cgroup > 1 || data->task_count > JOIN_TASKS_MAX ||
-	    data->of_init > 1 || data->zero ||
-	    count != 2 + data->has_cgroup + data->task_count)
+	    data->of_init > 1 || data->zero || count != 2 + data->has_cgroup + data->task_count)
 		return err_set(e, 0, "join a sandbox: malformed request");
 	*ret = (struct join){
 		.seat = fds[0], .init = fds[1], .cgroup = -1, .of_init = data->of_init};

@@ -26,7 +26,12 @@
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
-enum { WHY = sizeof(((struct err *)0)->text), CELLS_MAX = 4096, OUTPUT_MAX = 8 << 20, DEADLINE_MS = 60000 };
+enum {
+	WHY = sizeof(((struct err *)0)->text),
+	CELLS_MAX = 4096,
+	OUTPUT_MAX = 8 << 20,
+	DEADLINE_MS = 60000
+};
 
 static struct nest nest;
 static struct places places;
@@ -234,7 +239,8 @@ static void say_figures(const char *what, uint64_t *v, size_t n)
 static void bench(size_t n)
 {
 	enum { PREPARE, FORK, JOIN, END, PARTS };
-	static const char *const names[] = {"prepare", "zygote_fork", "request_to_first_line", "end"};
+	static const char *const names[] = {"prepare", "zygote_fork", "request_to_first_line",
+					    "end"};
 	uint64_t *v[PARTS];
 	struct err e = {0};
 	char why[WHY];

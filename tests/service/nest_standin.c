@@ -16,10 +16,11 @@
 
 enum { REQUESTS = 3 };
 
-static char *const environment[] = {"HOME=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
-				    NULL};
+static char *const environment[] = {"HOME=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin",
+				    "LANG=C.UTF-8", NULL};
 
-__attribute__((noreturn)) static void child(const struct join *j, struct standin_request *r, int out)
+__attribute__((noreturn)) static void child(const struct join *j, struct standin_request *r,
+					    int out)
 {
 	char *argv[64] = {0}, *p = r->argv;
 	struct err e = {0};
