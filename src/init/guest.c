@@ -316,7 +316,7 @@ static void serve(struct guest *g)
 			kill(g->command, (int)number);
 		break;
 	case FRAME_SERVE:
-		if (g->command != 0)
+		if (g->command != 0 || g->seat >= 0) /* a prepared sandbox ends with its nest */
 			_exit(1);
 		memcpy(g->joined_fds, fds + 1, (count - 1) * sizeof *fds);
 		guest_keep(g, fds[0]);

@@ -6,6 +6,8 @@
  * sandboxes' inits and reaps whatever ends: inits, and the zygotes' children, whose parents are gone the
  * moment they are born. Its root holds two empty folders and a /proc, which inits need to mount theirs.
  */
+#include "init/nest.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +25,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "init/nest.h"
 #include "native/clone3.h"
 #include "native/isolate/mounts.h"
 

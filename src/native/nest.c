@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -242,9 +243,9 @@ void nest_stop(struct nest *n)
 	n->end_count = n->end_room = 0;
 }
 
-/* The part of a plan that prepared sandboxes have. */
+/* The part of a plan that prepared sandboxes have. processes_max: instead of the plan's; 0: as it is. */
 static int fill_plan(struct nest *n, const struct spec *s, const struct slot *slot,
-		     unsigned char *bytes, struct err *e)
+		     unsigned char *bytes, uint64_t processes_max, struct err *e)
 {
 	struct plan *p = calloc(1, sizeof *p);
 	int r;
@@ -252,6 +253,8 @@ static int fill_plan(struct nest *n, const struct spec *s, const struct slot *sl
 	if (!p)
 		return err_set(e, ENOMEM, "make a plan");
 	r = plan_make(p, n->places, s, slot, &n->image, false, e);
+	if (processes_max)
+		p->rlimit[RLIMIT_NPROC] = processes_max;
 	memcpy(bytes, p, offsetof(struct plan, volumes));
 	free(p);
 	return r < 0 && !e->stage[0] ? err_stage(e, "plan") : r;
@@ -296,7 +299,9 @@ int nest_zygote(struct nest *n, const struct spec *s, const char *path, char *co
 	if (!r)
 		return err_set(e, ENOMEM, "start a zygote");
 	r->number = ++n->last_number;
-	if (fill_plan(n, s, &n->slot, r->plan, e) == 0 && pack(r, path, argv, envp, e) == 0 &&
+	/* The kernel counts what runs in the sandboxes to the zygotes' user, too. */
+	if (fill_plan(n, s, &n->slot, r->plan, UINT64_MAX, e) == 0 &&
+	    pack(r, path, argv, envp, e) == 0 &&
 	    send_frame(n, FRAME_ZYGOTE, r, sizeof *r + r->strings, fds, ZYGOTE_FDS_IN, e) == 0)
 		result = expect(n, NEST_ZYGOTE, r->number, &report, ret_pidfd, e);
 	free(r);
@@ -349,7 +354,7 @@ static int prepare(struct nest *n, const struct spec *s, struct cell *c, struct 
 
 	c->number = r.number;
 	if (claim(n->places, &n->range, &n->host, s, &c->slot, &c->cgroup, e) < 0 ||
-	    let_nest_fill(n, &c->cgroup, e) < 0 || fill_plan(n, s, &c->slot, r.plan, e) < 0 ||
+	    let_nest_fill(n, &c->cgroup, e) < 0 || fill_plan(n, s, &c->slot, r.plan, 0, e) < 0 ||
 	    pair_up(SOCK_STREAM, &c->control, &control, e) < 0 ||
 	    pair_up(SOCK_SEQPACKET, &c->seat, &seat, e) < 0)
 		return -1;

@@ -24,7 +24,7 @@ struct nest {
 	struct cgroup cgroup;
 	struct host_image image;
 	int control; /* to the keeper */
-	int report;  /* from all of them; may be polled: nest_take_reports() */
+	int report;  /* from all of them */
 	int pidfd;   /* the keeper's: with it everything ends */
 	uint32_t last_number;
 	struct nest_end { /* reports of ends that nobody has asked for yet */
@@ -50,7 +50,7 @@ struct cell {
 	size_t place_count;
 };
 
-/* What the first member of this list says is true of all: a cell or nest that was never made. */
+/* A cell that was never made. */
 #define CELL_NONE                                                                         \
 	{                                                                                 \
 		.slot.lock = -1, .control = -1, .seat = -1, .pidfd = -1, .cgroup.dir = -1 \

@@ -82,7 +82,7 @@ struct birth {
  * sandbox's pid namespace. Whose parent has left belongs to PID 1 of the pid namespace that the parent was in:
  * the child of the second one becomes init's.
  */
-static void __attribute__((noinline)) be_helper(const struct join *j, struct birth *b)
+in_clone_child static void be_helper(const struct join *j, struct birth *b)
 {
 	struct clone3_args args = {.flags = CLONE_VM | CLONE_VFORK};
 	long second = 0;

@@ -5,11 +5,17 @@
  *
  *	cell                 cell N PID                prepare a sandbox; its init's pid on the host
  *	join N ARG...        joined N PID              (PID as the nest counts), or: refused N WHY
+ *	exec N ARG...        executed N            as any sandbox runs a command: by its init
+ *	result N             result N SIGNALED STATUS SIZE, then SIZE bytes of output
  *	line N               line N TEXT               the next line of what has joined
  *	wait N               ended N STATUS CPU SIZE   then SIZE bytes of output
  *	end N                gone N
  *	pids                 pids KEEPER ZYGOTE
+ *	give N               given N         what joins, as descriptors on GIVEN: seat, init, cgroup, tasks
  *	bench COUNT          figures
+ *
+ * For STANDIN "@python", the zygote is python3, with descriptors 10 to 14 as its 0 to 4, and nothing is asked
+ * of it here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +27,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "native/feed.h"
 #include "native/nest.h"
 #include "nest_standin.h"
+#include "protocol/protocol.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 
@@ -30,7 +38,9 @@ enum {
 	WHY = sizeof(((struct err *)0)->text),
 	CELLS_MAX = 4096,
 	OUTPUT_MAX = 8 << 20,
-	DEADLINE_MS = 60000
+	DEADLINE_MS = 60000,
+	STREAMS = 10,
+	GIVEN = 15
 };
 
 static struct nest nest;
@@ -67,23 +77,47 @@ static int host_pid(int pidfd)
 	return number_of(p + 5);
 }
 
+static void start_nest(void)
+{
+	struct err e = {0};
+
+	if (places_find(&places, &e) < 0 || nest_start(&nest, &places, NULL, &zygote_spec, &e) < 0)
+		die(&e);
+}
+
+static void start_python(void)
+{
+	static char *const argv[] = {(char *)(uintptr_t) "python3", (char *)(uintptr_t) "-", NULL};
+	static char *const envp[] = {(char *)(uintptr_t) "HOME=/tmp",
+				     (char *)(uintptr_t) "PATH=/usr/local/bin:/usr/bin:/bin",
+				     (char *)(uintptr_t) "LANG=C.UTF-8", NULL};
+	int fds[ZYGOTE_FDS_IN];
+	struct err e = {0};
+
+	for (int i = 0; i < ZYGOTE_FDS_IN; i++)
+		fds[i] = STREAMS + (i < ZYGOTE_STDIO ? i : 0);
+	start_nest();
+	if (nest_zygote(&nest, &zygote_spec, "/usr/bin/python3", argv, envp, fds, &zygote_pidfd,
+			&e) < 0)
+		die(&e);
+	for (int i = 0; i < ZYGOTE_STDIO; i++)
+		close(STREAMS + i);
+}
+
 static void start(const char *standin)
 {
 	char *argv[] = {"standin", NULL}, *envp[] = {NULL};
 	int p[2], null = open("/dev/null", O_RDWR | O_CLOEXEC), exe;
 	struct err e = {0};
 
-	if (places_find(&places, &e) < 0)
-		die(&e);
 	exe = open(standin, O_RDONLY | O_CLOEXEC);
 	if (exe < 0 || null < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0) {
 		perror(standin);
 		exit(1);
 	}
-	if (nest_start(&nest, &places, NULL, &zygote_spec, &e) < 0)
-		die(&e);
 	const int fds[] = {null, null, 2, p[1], null, exe};
 
+	start_nest();
 	if (nest_zygote(&nest, &zygote_spec, "", argv, envp, fds, &zygote_pidfd, &e) < 0)
 		die(&e);
 	close(p[1]);
@@ -107,25 +141,31 @@ static int make(struct seated *s, struct err *e)
 	uint64_t begun = now_us();
 
 	*s = (struct seated){.out = -1};
-	if (nest_cell(&nest, &spec, &s->cell, e) < 0)
+	if (nest_cell(&nest, &spec, &s->cell, e) < 0 ||
+	    feed_inputs(s->cell.control, &spec, -1, e) < 0)
 		return -1;
 	s->prepared_us = now_us() - begun;
 	return 0;
 }
 
-static void send_request(const struct seated *s, const struct standin_request *r, int out)
+/* out: goes first, -1: does not. */
+static int send_joining(int socket, const struct seated *s, void *data, size_t size, int out)
 {
-	int fds[1 + JOIN_FDS_MAX] = {out, s->cell.seat, s->cell.pidfd};
+	int fds[1 + JOIN_FDS_MAX];
 	union {
 		char space[CMSG_SPACE(sizeof fds)];
 		struct cmsghdr align;
 	} control = {0};
-	struct iovec iov = {(void *)(uintptr_t)r, sizeof *r};
+	struct iovec iov = {data, size};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control};
-	size_t n = 3;
+	size_t n = 0;
 	struct cmsghdr *c;
 
-	if (r->join.has_cgroup)
+	if (out >= 0)
+		fds[n++] = out;
+	fds[n++] = s->cell.seat;
+	fds[n++] = s->cell.pidfd;
+	if (s->cell.cgroup.dir >= 0)
 		fds[n++] = s->cell.cgroup.dir;
 	for (size_t i = 0; i < s->cell.task_count; i++)
 		fds[n++] = s->cell.tasks[i];
@@ -133,8 +173,20 @@ static void send_request(const struct seated *s, const struct standin_request *r
 	c = CMSG_FIRSTHDR(&m);
 	*c = (struct cmsghdr){CMSG_LEN(n * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
 	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-	if (sendmsg(requests, &m, 0) < 0) {
-		perror("send to the zygote");
+	return sendmsg(socket, &m, 0) < 0 ? -1 : 0;
+}
+
+static struct join_data join_data(const struct seated *s)
+{
+	return (struct join_data){s->cell.cgroup.dir >= 0, (uint32_t)s->cell.task_count};
+}
+
+static void give(const struct seated *s)
+{
+	struct join_data data = join_data(s);
+
+	if (send_joining(GIVEN, s, &data, sizeof data, -1) < 0) {
+		perror("give");
 		exit(1);
 	}
 }
@@ -148,7 +200,7 @@ static int join(struct seated *s, char *argv, char why[WHY])
 
 	if (!r || pipe2(p, O_CLOEXEC) < 0)
 		exit(1);
-	r->join = (struct join_data){s->cell.cgroup.dir >= 0, (uint32_t)s->cell.task_count};
+	r->join = join_data(s);
 	for (char *word = argv; word && r->argc < 60; r->argc++) {
 		char *next = strchr(word, '\t');
 		size_t n;
@@ -162,7 +214,10 @@ static int join(struct seated *s, char *argv, char why[WHY])
 		r->strings += (uint32_t)n;
 		word = next;
 	}
-	send_request(s, r, p[1]);
+	if (send_joining(requests, s, r, sizeof *r, p[1]) < 0) {
+		perror("send to the zygote");
+		exit(1);
+	}
 	free(r);
 	close(p[1]);
 	if (recv(requests, &a, sizeof a, 0) != sizeof a) {
@@ -178,6 +233,61 @@ static int join(struct seated *s, char *argv, char why[WHY])
 	s->out = p[0];
 	s->fork_us = a.fork_us;
 	return 0;
+}
+
+/* A command of the init's, with output by pipes of its own. */
+static void execute(struct seated *s, char *argv)
+{
+	char payload[16384];
+	struct exec_record exec = {.uid = spec.uid, .gid = spec.gid, .flags = EXEC_LAST};
+	size_t size = sizeof exec + sizeof "/workspace", count = 3;
+	int pipes[3] = {-1, -1, -1};
+	struct frame f;
+
+	memcpy(payload + sizeof exec, "/workspace", sizeof "/workspace");
+	for (char *word; (word = strsep(&argv, "\t")); exec.argc++) {
+		size_t n = strlen(word) + 1;
+
+		if (n + 64 > sizeof payload - size)
+			exit(2);
+		memcpy(payload + size, word, n);
+		size += n;
+	}
+	memcpy(payload + size, "HOME=/tmp", sizeof "HOME=/tmp");
+	size += sizeof "HOME=/tmp";
+	exec.envc = 1;
+	memcpy(payload, &exec, sizeof exec);
+	if (frame_send(s->cell.control, FRAME_EXEC, 0, payload, (uint32_t)size, NULL, 0) < 0 ||
+	    frame_receive(s->cell.control, FROM_GUEST, &f, payload, sizeof payload, pipes, &count) <
+		    0 ||
+	    f.type != FRAME_STARTED || count != 3) {
+		fprintf(stderr, "nest_driver: the command did not start\n");
+		exit(1);
+	}
+	close(pipes[0]);
+	close(pipes[2]);
+	s->out = pipes[1];
+	if (fcntl(s->out, F_SETFL, 0) < 0) /* init's ends never block */
+		exit(1);
+}
+
+static void say_result(struct seated *s, int number)
+{
+	struct exited_record ended = {0};
+	unsigned char payload[64];
+	struct frame f = {0};
+	size_t size = 0;
+	char *text = NULL;
+
+	if (fd_slurp(s->out, OUTPUT_MAX, &text, &size) < 0)
+		size = 0;
+	if (frame_receive(s->cell.control, FROM_GUEST, &f, payload, sizeof payload, NULL, NULL) <
+		    0 ||
+	    f.type != FRAME_EXITED || exited_record_decode(payload, f.size, &ended) < 0)
+		ended.status = UINT32_MAX;
+	printf("result\t%d\t%u\t%u\t%zu\n", number, ended.signaled, ended.status, size);
+	fwrite(text, 1, size, stdout);
+	free(text);
 }
 
 static void say_line(struct seated *s, int number)
@@ -290,6 +400,13 @@ static void obey(char *line)
 			printf("joined\t%s\t%d\n", word, s->joined);
 		else
 			printf("refused\t%s\t%s\n", word, why);
+	} else if (strcmp(word, "exec") == 0) {
+		struct seated *s = at(word = strsep(&rest, "\t"));
+
+		execute(s, rest);
+		printf("executed\t%s\n", word);
+	} else if (strcmp(word, "result") == 0) {
+		say_result(at(rest), number_of(rest));
 	} else if (strcmp(word, "line") == 0) {
 		say_line(at(rest), number_of(rest));
 	} else if (strcmp(word, "wait") == 0) {
@@ -297,6 +414,12 @@ static void obey(char *line)
 	} else if (strcmp(word, "end") == 0) {
 		end(at(rest));
 		printf("gone\t%s\n", rest);
+	} else if (strcmp(word, "give") == 0) {
+		struct seated *s = at(rest);
+
+		give(s);
+		fd_close(&s->cell.seat);
+		printf("given\t%s\n", rest);
 	} else if (strcmp(word, "pids") == 0) {
 		printf("pids\t%d\t%d\n", host_pid(nest.pidfd), host_pid(zygote_pidfd));
 	} else if (strcmp(word, "bench") == 0) {
@@ -334,7 +457,10 @@ int main(int argc, char **argv)
 		return 2;
 	make_spec(&zygote_spec, 4, for_zygote);
 	make_spec(&spec, argc - 2, argv + 2);
-	start(argv[1]);
+	if (strcmp(argv[1], "@python") == 0)
+		start_python();
+	else
+		start(argv[1]);
 	printf("ready\n");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {

@@ -2,12 +2,16 @@
 /*
  * nest_standin.c - stands in for an interpreter in a nest: forks children that join prepared sandboxes and
  * execute what they are told, under exactly the locks that zygote_join() puts on. With no arguments the
- * child says that it is there and leaves.
+ * child says that it is there and leaves. "@locks PATH..." is not executed but done by the forked child itself:
+ * it tries to open and lock each, says how that went, and stays.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +22,28 @@ enum { REQUESTS = 3 };
 
 static char *const environment[] = {"HOME=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin",
 				    "LANG=C.UTF-8", NULL};
+
+__attribute__((noreturn)) static void hold_locks(char *const *path)
+{
+	struct stat st;
+
+	for (; *path; path++) {
+		int fd = open(*path, O_RDONLY | O_CLOEXEC), name = open(*path, O_PATH | O_CLOEXEC);
+		const char *how = fd < 0                             ? "closed"
+				  : flock(fd, LOCK_EX | LOCK_NB) < 0 ? "BUSY"
+								     : "locked";
+
+		memset(&st, 0, sizeof st);
+		if (name < 0 || fstat(name, &st) < 0)
+			st.st_ino = 0;
+		printf("%s:%s:%lx.%lx ", *path, how, (unsigned long)st.st_dev,
+		       (unsigned long)st.st_ino);
+	}
+	printf("\n");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
 
 __attribute__((noreturn)) static void child(const struct join *j, struct standin_request *r,
 					    int out)
@@ -36,6 +62,8 @@ __attribute__((noreturn)) static void child(const struct join *j, struct standin
 		_exit(123);
 	if (!argv[0])
 		_exit(write(1, "here\n", 5) == 5 ? 0 : 122);
+	if (strcmp(argv[0], "@locks") == 0)
+		hold_locks(argv + 1);
 	execve(argv[0], argv, environment);
 	perror(argv[0]);
 	_exit(127);
