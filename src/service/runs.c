@@ -292,7 +292,7 @@ struct run *runs_begin(struct call *c, struct body *body, bool *counted, const i
 	if (!*counted && take_rate(c, e) < 0)
 		return NULL;
 	*counted = true;
-	if (make_want(body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
+	if (make_want(c, body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
 		b = NULL;
 	else
 		b = sandbox_begin_with(c, &stored, &of_box, 0, 0, NULL, &want, body->volume_fds,

@@ -124,6 +124,34 @@ static int unset_row(size_t i, struct err *e)
 	return 0;
 }
 
+static int renew_authkey(struct err *e)
+{
+	_cleanup_object_ PyObject *key = NULL;
+	char bytes[32];
+
+	if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+		return err_set(e, errno, "getrandom");
+	key = PyBytes_FromStringAndSize(bytes, sizeof bytes);
+	if (!key || PyObject_SetAttrString(main_process, "authkey", key) < 0)
+		return interp_error(e, "multiprocessing's authkey");
+	return 0;
+}
+
+static int renew_all(struct err *e)
+{
+	for (size_t i = 0; i < found_count; i++)
+		if (found[i].renew(found[i].function) < 0)
+			return err_set(e, 0, "%s: its random numbers could not be renewed",
+				       found[i].name);
+	if (numpy_seed) {
+		_cleanup_object_ PyObject *done = PyObject_CallObject(numpy_seed, NULL);
+
+		if (!done)
+			return interp_error(e, "numpy.random.seed");
+	}
+	return main_process ? renew_authkey(e) : 0;
+}
+
 int fresh_prepare(struct err *e)
 {
 	PyObject *numpy = interp_loaded("numpy.random");
@@ -144,38 +172,14 @@ int fresh_prepare(struct err *e)
 	if (logging_module && !(start = PyObject_GetAttrString(logging_module, "_startTime")))
 		return interp_error(e, "logging._startTime");
 	logging_counts = start && PyLong_Check(start) ? "time_ns" : "time";
-	return 0;
-}
-
-static int renew_authkey(struct err *e)
-{
-	_cleanup_object_ PyObject *key = NULL;
-	char bytes[32];
-
-	if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-		return err_set(e, errno, "getrandom");
-	key = PyBytes_FromStringAndSize(bytes, sizeof bytes);
-	if (!key || PyObject_SetAttrString(main_process, "authkey", key) < 0)
-		return interp_error(e, "multiprocessing's authkey");
-	return 0;
+	/* once here, so that what they make at their first use is there, and shared */
+	return renew_all(e);
 }
 
 int fresh_sibling(struct err *e)
 {
-	int r = 0;
+	int r = renew_all(e);
 
-	for (size_t i = 0; i < found_count; i++)
-		if (found[i].renew(found[i].function) < 0)
-			return err_set(e, 0, "%s: its random numbers could not be renewed",
-				       found[i].name);
-	if (numpy_seed) {
-		_cleanup_object_ PyObject *done = PyObject_CallObject(numpy_seed, NULL);
-
-		if (!done)
-			return interp_error(e, "numpy.random.seed");
-	}
-	if (main_process)
-		r = renew_authkey(e);
 	/* once in its life: nothing may live longer because of us */
 	Py_CLEAR(numpy_seed);
 	Py_CLEAR(main_process);

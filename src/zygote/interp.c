@@ -48,3 +48,16 @@ void *interp_symbol(const char *name, struct err *e)
 		err_set(e, ENOTSUP, "this interpreter has no %s", name);
 	return p;
 }
+
+int interp_minor(void)
+{
+	static int minor;
+	PyObject *version = PySys_GetObject("version_info");
+	_cleanup_object_ PyObject *number =
+		version && !minor ? PySequence_GetItem(version, 1) : NULL;
+
+	if (number)
+		minor = (int)PyLong_AsLong(number);
+	PyErr_Clear();
+	return minor;
+}

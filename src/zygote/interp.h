@@ -33,6 +33,9 @@ PyObject *interp_borrow(const char *name, struct err *e);
 /* The pending exception as a sentence, "Type: text", and no longer pending. Returns -1. */
 int interp_error(struct err *e, const char *what);
 
+/* The interpreter's minor version: 11 of 3.11. */
+int interp_minor(void);
+
 /* A function of the interpreter that is not in the limited API. NULL with e. */
 void *interp_symbol(const char *name, struct err *e);
 

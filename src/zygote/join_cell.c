@@ -2,10 +2,17 @@
 /* join_cell.c - the real joiner: a child is born in a prepared sandbox (join.h). */
 #include "zygote/join.h"
 
-#include <errno.h>
-
 #include "zygote/joiner.h"
 #include "zygote/request.h"
+
+/* The child's parent is a helper that is gone at once; so that ENDED can be told, the zygote takes its place.
+ * When the zygote is dead, PID 1 of its pid namespace does. */
+static int adopt(struct err *e)
+{
+	int r = join_adopt();
+
+	return r < 0 ? err_set(e, -r, "adopt the children") : 0;
+}
 
 static int split(const struct joiner_seat *seat, struct join *ret, struct err *e)
 {
@@ -26,10 +33,17 @@ static int join(const struct joiner_seat *seat, struct err *e)
 	return split(seat, &j, e) < 0 ? -1 : zygote_join(&j, e);
 }
 
+/* As join_split() has checked. */
+static bool leaves(const struct joiner_seat *seat)
+{
+	return ((const struct join_data *)seat->data)->of_init;
+}
+
 _Static_assert((int)JOIN_FDS_MAX <= (int)ZYGOTE_JOIN_FDS_MAX,
 	       "a FORK must carry what the joiner needs");
 
 const struct joiner zygote_joiner = {.name = "cell",
-				     .leaves = true,
+				     .begin = adopt,
+				     .leaves = leaves,
 				     .fork = fork_inside,
 				     .join = join};

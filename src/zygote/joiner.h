@@ -24,12 +24,13 @@ struct joiner_seat {
 
 struct joiner {
 	const char *name;
-	bool leaves; /* its children are not the zygote's to reap: no ENDED is said of them */
 	/* In the zygote, once, before READY. May be NULL. */
 	int (*begin)(struct err *e);
 	/* In place of fork(), with all that libc's does: 0 in the child, the child's pid in the zygote, who
 	 * must be able to wait for it. -1: there is no child. NULL: libc's fork(). */
 	pid_t (*fork)(const struct joiner_seat *seat, struct err *e);
+	/* Whether the child is somebody else's to reap: no ENDED is said of it. NULL: never. */
+	bool (*leaves)(const struct joiner_seat *seat);
 	/* In the child, first of all: what of namespaces, cgroup, user and filter is not there yet. On
 	 * failure the child says REFUSED and leaves. Afterwards it uses calls of the sandbox's filter only. */
 	int (*join)(const struct joiner_seat *seat, struct err *e);

@@ -9,6 +9,7 @@
 #include "zygote/message.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -16,7 +17,8 @@
 
 enum { ALL_FDS = ZYGOTE_FDS + ZYGOTE_JOIN_FDS_MAX };
 
-int message_start_split(const void *message, size_t size, const char **list, struct err *e)
+int message_start_split(const void *message, size_t size, const char **list, const char **ret_warm,
+			struct err *e)
 {
 	const struct zygote_start *m = message;
 	const char *p = (const char *)(m + 1), *end = (const char *)message + size;
@@ -37,8 +39,12 @@ int message_start_split(const void *message, size_t size, const char **list, str
 		list[i] = p;
 		p += n + 1;
 	}
-	if (p != end)
-		return err_set(e, EBADMSG, "START: %zu bytes too many", (size_t)(end - p));
+	*ret_warm = "";
+	if (p == end)
+		return (int)m->module_count;
+	if (memchr(p, '\0', (size_t)(end - p)) != end - 1)
+		return err_set(e, EBADMSG, "START: the warm-up is not its last string");
+	*ret_warm = p;
 	return (int)m->module_count;
 }
 

@@ -17,8 +17,10 @@ struct run_view {
 	char **argv, **envp; /* each ends with NULL; one allocation, argv's */
 };
 
-/* Split a START's module names into list[ZYGOTE_MODULES_MAX]. Returns their number, or -1. */
-int message_start_split(const void *message, size_t size, const char **list, struct err *e);
+/* Split a START: module names into list[ZYGOTE_MODULES_MAX], and the warm-up. Returns the number of names,
+ * or -1. */
+int message_start_split(const void *message, size_t size, const char **list, const char **ret_warm,
+			struct err *e);
 
 /* Check a FORK against the number of descriptors that came with it. */
 int message_fork_check(const void *message, size_t size, size_t fd_count, struct err *e);

@@ -10,7 +10,9 @@
  * RUNNING the code will run, once, and the child holds no descriptor but its three streams any more.
  * A child whose control socket ends before RUN leaves with status 0 and has run nothing.
  *
- * How a child ends is said by ENDED, with the status of waitpid(2). Whoever holds the other ends of its
+ * How a child ends is said by ENDED, with the status of waitpid(2): the zygote reaps its children at once, or
+ * their sandboxes could not end. Those that outlive it are reaped by PID 1 of its pid namespace, the nest
+ * (native/nest.h: nest_wait). Whoever holds the other ends of its
  * pipes learns of the end of its output by their EOF, as with any process. At the end of the request
  * socket the zygote leaves; its children do not: they are their sandboxes' to end.
  *
@@ -56,14 +58,18 @@ struct zygote_header {
 	uint32_t sequence; /* the asker's, not 0; a child's answers repeat that of its RUN */
 };
 
-/* Behind it: module_count names to import, in order, each with its NUL. */
+/*
+ * Behind it: module_count names to import, in order, and the operator's warm-up code, if there is any, each
+ * with its NUL. The code runs once after the imports, where its failure is one of the START, and in each warmed
+ * child before it waits, behind a few lines of ours; what it prints is dropped there.
+ */
 struct zygote_start {
 	struct zygote_header header;
 	uint32_t version;
 	uint32_t module_count;
 };
 
-enum { ZYGOTE_WARM = 1 }; /* run a few lines of ours before waiting: memory against time */
+enum { ZYGOTE_WARM = 1 }; /* run the warm-up before waiting: memory against time */
 
 /* Behind it: join_size bytes for the joiner (joiner.h). With ZYGOTE_FDS + join_fds descriptors. */
 struct zygote_fork {

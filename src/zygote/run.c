@@ -32,6 +32,7 @@ static run_file_function *run_file;
 static run_string_function *run_string;
 static const int *interrupted; /* a quirk: also set by a KeyboardInterrupt that left exec() */
 static PyObject *main_module;
+static PyObject *operator_code; /* the operator's warm-up, compiled; NULL: none */
 static int minor;
 
 /* What ordinary programs use, so that the pages they will write are copied before the code is there. No
@@ -51,11 +52,7 @@ static const char warm_code[] =
 
 int run_prepare(struct err *e)
 {
-	PyObject *version = PySys_GetObject("version_info");
-	_cleanup_object_ PyObject *number = version ? PySequence_GetItem(version, 1) : NULL;
-
-	minor = number ? (int)PyLong_AsLong(number) : -1;
-	PyErr_Clear();
+	minor = interp_minor();
 	run_file = (run_file_function *)interp_symbol("PyRun_FileExFlags", e);
 	run_string = (run_string_function *)interp_symbol("PyRun_StringFlags", e);
 	interrupted = dlsym(RTLD_DEFAULT, "_Py_UnhandledKeyboardInterrupt");
@@ -65,22 +62,68 @@ int run_prepare(struct err *e)
 	return run_file && run_string ? 0 : -1;
 }
 
-void run_warm(void)
+/* A namespace as __main__ has it. */
+static PyObject *new_scratch(void)
+{
+	PyObject *scratch = PyDict_New();
+	_cleanup_object_ PyObject *name = PyUnicode_FromString("__main__");
+
+	if (scratch && name && PyDict_SetItemString(scratch, "__name__", name) == 0 &&
+	    PyDict_SetItemString(scratch, "__builtins__", PyEval_GetBuiltins()) == 0)
+		return scratch;
+	Py_XDECREF(scratch);
+	return NULL;
+}
+
+static void warm_by_ours(void)
 {
 	struct compiler_flags flags = {0, minor};
-	_cleanup_object_ PyObject *scratch = PyDict_New(), *name = NULL, *done = NULL;
+	_cleanup_object_ PyObject *scratch = new_scratch(), *done = NULL;
 	FILE *file = fmemopen((void *)(uintptr_t)warm_code, sizeof warm_code - 1, "r");
 
-	name = PyUnicode_FromString("__main__");
-	if (scratch && name && file &&
-	    PyDict_SetItemString(scratch, "__builtins__", PyEval_GetBuiltins()) == 0 &&
-	    PyDict_SetItemString(scratch, "__name__", name) == 0)
+	if (scratch && file)
 		done = run_file(file, "<stdin>", Py_file_input, scratch, scratch, 0, &flags);
 	PyErr_Clear();
 	if (scratch)
 		PyDict_Clear(scratch); /* its functions refer to it */
 	if (file)
 		fclose(file);
+}
+
+/* print() says nothing when there is no sys.stdout. Leaves the exception. */
+static bool warm_by_operator(void)
+{
+	_cleanup_object_ PyObject *scratch = new_scratch(), *done = NULL;
+	_cleanup_object_ PyObject *out = interp_ref(PySys_GetObject("stdout"));
+	_cleanup_object_ PyObject *err = interp_ref(PySys_GetObject("stderr"));
+	PyObject *type, *value, *trace;
+
+	PySys_SetObject("stdout", Py_None);
+	PySys_SetObject("stderr", Py_None);
+	done = scratch ? PyEval_EvalCode(operator_code, scratch, scratch) : NULL;
+	PyErr_Fetch(&type, &value, &trace);
+	if (scratch)
+		PyDict_Clear(scratch);
+	PySys_SetObject("stdout", out);
+	PySys_SetObject("stderr", err);
+	PyErr_Restore(type, value, trace);
+	return done != NULL;
+}
+
+int run_rehearse(const char *code, struct err *e)
+{
+	warm_by_ours();
+	if (code[0] == '\0')
+		return 0;
+	operator_code = Py_CompileString(code, "<warm-up>", Py_file_input);
+	return operator_code && warm_by_operator() ? 0 : interp_error(e, "warm-up");
+}
+
+void run_warm(void)
+{
+	warm_by_ours();
+	if (operator_code && !warm_by_operator())
+		PyErr_Clear();
 }
 
 static void flush_stream(const char *name)

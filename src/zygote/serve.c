@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -22,10 +23,12 @@
 
 enum { ALL_FDS = ZYGOTE_FDS + ZYGOTE_JOIN_FDS_MAX };
 
-static struct child {
+struct child {
 	pid_t pid; /* 0: free */
 	uint32_t sequence;
-} children[ZYGOTE_CHILDREN_MAX];
+};
+static struct child
+	*children; /* ZYGOTE_CHILDREN_MAX; empty in a child: siblings are not its business */
 static size_t child_count;
 
 static char message[ZYGOTE_MESSAGE_MAX];
@@ -137,7 +140,7 @@ static int serve_fork(const struct zygote *z, size_t size, const int *fds, size_
 	ret->pid = fork_child(z, m, &seat, fds, fd_count, e);
 	if (ret->pid < 0)
 		return -1;
-	if (zygote_joiner.leaves)
+	if (zygote_joiner.leaves && zygote_joiner.leaves(&seat))
 		return 0;
 	for (size_t i = 0; i < ZYGOTE_CHILDREN_MAX; i++)
 		if (children[i].pid == 0) {
@@ -171,15 +174,27 @@ static void serve_message(const struct zygote *z)
 		close(fds[i]);
 }
 
+static int make_table(struct err *e)
+{
+	const size_t size = ZYGOTE_CHILDREN_MAX * sizeof *children;
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED || madvise(p, size, MADV_WIPEONFORK) < 0)
+		return err_set(e, errno, "memory for the table of children");
+	children = p;
+	return 0;
+}
+
 _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 {
 	struct zygote_pid ready = {.header = {ZYGOTE_READY, sequence}, .pid = getpid()};
 	struct sigaction action = {.sa_handler = woken};
-	struct pollfd p = {.fd = ZYGOTE_FD_REQUESTS, .events = POLLIN};
+	struct pollfd p[] = {{.fd = ZYGOTE_FD_REQUESTS, .events = POLLIN},
+			     {.fd = z->first, .events = POLLIN}};
 	sigset_t asleep;
 	struct err e = {0};
 
-	if (zygote_joiner.begin && zygote_joiner.begin(&e) < 0) {
+	if (make_table(&e) < 0 || (zygote_joiner.begin && zygote_joiner.begin(&e) < 0)) {
 		message_refuse(ZYGOTE_FD_REQUESTS, ZYGOTE_FAILED, sequence, &e);
 		_exit(1);
 	}
@@ -189,12 +204,14 @@ _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence)
 	sigfillset(&asleep);
 	sigdelset(&asleep, SIGCHLD);
 	for (;;) {
-		int n = ppoll(&p, 1, NULL, &asleep);
+		int n = ppoll(p, ARRAY_SIZE(p), NULL, &asleep);
 
 		if (n < 0 && errno != EINTR)
 			_exit(2);
 		reap();
-		if (n > 0)
+		if (n > 0 && p[1].revents)
+			_exit(0); /* whoever started it counts it as dead */
+		if (n > 0 && p[0].revents)
 			serve_message(z);
 	}
 }

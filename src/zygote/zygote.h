@@ -23,6 +23,7 @@
 struct zygote {
 	sigset_t mask;          /* as the interpreter had it: the children's */
 	int tasks;              /* /proc/self/task: how many threads there are */
+	int first;              /* pidfd of the first process: the zygote ends with it */
 	struct stat streams[3]; /* the interpreter's; a child's are of the same kind */
 };
 
@@ -47,9 +48,11 @@ int fresh_prepare(struct err *e);
 int fresh_sibling(struct err *e);
 void fresh_moment(void);
 
-/* run.c: prepare in the first process. Warm: run a few lines of ours through the same functions, in a
- * scratch namespace. The code is on stdin (NULL) or given; does not return. */
+/* run.c: prepare in the first process, and rehearse there, after the imports: a few lines of ours and the
+ * operator's, through the functions that run the code, in scratch namespaces. Warm does the same in a
+ * child, where no failure counts. The code is on stdin (NULL) or given; does not return. */
 int run_prepare(struct err *e);
+int run_rehearse(const char *code, struct err *e);
 void run_warm(void);
 _Noreturn void run_code(const char *code);
 

@@ -134,7 +134,7 @@ class Child:
 class Zygote:
     """python3 with the module. joiner: nowhere or pidns."""
 
-    def __init__(self, modules=(), *, joiner="nowhere", python="/usr/bin/python3", env=None, cwd="/", start=None):
+    def __init__(self, modules=(), *, warm_up="", joiner="nowhere", python="/usr/bin/python3", env=None, cwd="/", start=None):
         self.env = dict(ENV if env is None else env)
         self.sequence, self.ended, self.cpu = 1, {}, {}
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -160,7 +160,7 @@ class Zygote:
         theirs.close()
         self.pid = None
         try:
-            self.sock.send(start or struct.pack("=IIII", START, 1, VERSION, len(modules)) + strings(modules))
+            self.sock.send(start or struct.pack("=IIII", START, 1, VERSION, len(modules)) + strings((*modules, warm_up)))
             message = receive(self.sock)
             if not message:
                 raise Refused("the interpreter is gone: " + os.read(self.err, 4096).decode())

@@ -130,17 +130,16 @@ def test_nothing_passes_from_one_to_the_next(plain):
 # ---------------------------------------------------------------------------------------------- left behind
 
 
-def test_a_hundred_children_leave_nothing(plain):
+def test_a_hundred_children_leave_nothing(plain, tmp_path):
+    env = {**plain.env, "TMPDIR": str(tmp_path)}
     for warm in (True, False):
         plain.run("print(1)", warm=warm)
     before, rss = fds(plain.pid), memory_kb(plain.pid)
-    tmp = sorted(os.listdir("/tmp")) if not os.environ.get("TMPDIR") else []
     for i in range(100):
-        assert plain.run("import os; print(os.getpid() > 0)", warm=i % 2 == 0) == (b"True\n", b"", 0)
+        assert plain.run("import os; print(os.getpid() > 0)", warm=i % 2 == 0, env=env, cwd=str(tmp_path)) == (b"True\n", b"", 0)
     assert fds(plain.pid) == before and children(plain.pid) == []
     assert memory_kb(plain.pid) - rss < 512
-    if tmp:
-        assert sorted(os.listdir("/tmp")) == tmp
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_child_that_is_not_needed_leaves_and_has_run_nothing(plain):
@@ -341,8 +340,8 @@ def test_wrong_requests_are_refused_and_keep_no_descriptor(plain):
         refused(plain, "of another kind")
     for fd in (null, r, w):
         os.close(fd)
-    assert fds(plain.pid) == before
     assert plain.run("print(1)") == (b"1\n", b"", 0)
+    assert fds(plain.pid) == before
 
 
 def module(folder, name, text):
@@ -358,6 +357,8 @@ def module(folder, name, text):
     ("raise Exception('\\udc80')", "import mine: Exception: "),
     ("f = open('/dev/null')", r"keeps descriptor \d+ open \(/dev/null\)"),
     ("import sys; sys.stdout = None", "sys.stdout is not there"),
+    ("import mmap; m = mmap.mmap(-1, 4096)", "shares memory that all children could write: .*rw-s"),
+    ("import mmap; f = open('/etc/passwd', 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); f.close()", r"keeps descriptor \d+ open \(/etc/passwd\)"),
     ("import sys; del sys.path[:]; sys.path = None", "sys.path"),
 ])
 def test_a_module_that_cannot_be_prepared_is_named(text, said, tmp_path):
@@ -400,13 +401,25 @@ def test_a_second_thread_stops_the_forks(tmp_path):
             one.fork()
 
 
+def test_the_operators_warm_up():
+    code = "import sys\nprint(sys.modules.get('colorsys') is not None, 'x' in globals())\n"
+    with zygote.Zygote(warm_up="import colorsys\nx = 1\nprint('dropped')\nimport sys\nprint('dropped', file=sys.stderr)") as one:
+        assert one.run(code) == one.run(code, warm=True) == (b"True False\n", b"", 0)
+    with zygote.Zygote(warm_up="import os\nif os.getppid() != 0 and 'N' in os.environ: 1 / 0\nos.environ['N'] = ''") as one:
+        assert one.run(code, warm=True)[0] == b"False False\n"  # a failure in a child does not count
+    for wrong, said in (("1 / 0", "warm-up: ZeroDivisionError"), ("x = (", "warm-up: SyntaxError"), ("exit(1)", "warm-up: SystemExit")):
+        with pytest.raises(zygote.Refused, match=said):
+            zygote.Zygote(warm_up=wrong)
+
+
 @pytest.mark.parametrize("start, said", [
     (struct.pack("=IIII", zygote.START, 1, 99, 0), "version 99"),
     (struct.pack("=IIII", zygote.FORK, 1, 1, 0), "no START"),
     (b"x", "no START"),
     (struct.pack("=IIII", zygote.START, 1, 1, 1), "has no name"),
     (struct.pack("=IIII", zygote.START, 1, 1, 1) + b"json", "has no name"),
-    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"json\0", "too many"),
+    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"x", "warm-up is not"),
+    (struct.pack("=IIII", zygote.START, 1, 1, 0) + b"json\0\0", "warm-up is not"),
     (struct.pack("=IIII", zygote.START, 1, 1, 257) + b"a\0" * 257, "257 modules"),
 ])
 def test_a_wrong_start_is_refused(start, said):
