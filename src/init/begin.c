@@ -45,7 +45,8 @@ static int open_stdio(const struct kept *k, struct command *m, const struct star
 	return r;
 }
 
-static const char *refuse_waiting(const struct kept *k, const struct start_record *s, int *ret_errno)
+static const char *refuse_waiting(const struct kept *k, const struct start_record *s,
+				  int *ret_errno)
 {
 	if ((s->flags & ~(uint32_t)START_JOINED) != (START_WAITS | START_STDIN | KEEP_HEAD))
 		return "one that waits has an open stdin, and nobody attached";
