@@ -18,12 +18,12 @@ ALLOWED = {
     "sandbox": {"base"},
     "settings": BELOW_RUNTIME,
     "protocol": set(),  # the guest protocol, both sides
-    "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
+    "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},
     "runtime": RUNTIMES,
-    "spawner": RUNTIMES,
+    "spawner": RUNTIMES | {"zygote"},
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
     "tar": {"base"},
@@ -32,6 +32,7 @@ ALLOWED = {
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
+    "zygote": {"base", "native"},  # inside an interpreter: joins what native prepared
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
     "cli": SERVICES | {"client"},
