@@ -19,9 +19,10 @@
 #include "image/reference.h"
 
 enum {
-	MANIFEST_MAX_BYTES = 4 << 20, /* what the OCI distribution specification says a client must take */
-	MANIFEST_MAX_LAYERS = 500,    /* what one overlay may have */
-	MANIFEST_MAX_ENTRIES = 1000,  /* of an index */
+	MANIFEST_MAX_BYTES =
+		4 << 20, /* what the OCI distribution specification says a client must take */
+	MANIFEST_MAX_LAYERS = 500,   /* what one overlay may have */
+	MANIFEST_MAX_ENTRIES = 1000, /* of an index */
 	MANIFEST_MAX_CONFIG = 8 << 20,
 	PLATFORM_MAX = 32,
 	MEDIA_TYPE_MAX = 128,
@@ -75,7 +76,8 @@ extern const char manifest_accept[];
 
 /* Read a document. media_type: what it was sent or described as, without parameters; NULL when nothing was said
  * (then its own counts). Of an index the entry for `wanted` is chosen; that there is none is an error that lists
- * what there is, with *ret_no_platform (may be NULL) set. */
+ * what there is, with *ret_no_platform (may be NULL) set. e->errnum is EFBIG for what is beyond a limit, ENOTSUP for
+ * an image of a kind that cannot be unpacked. */
 int manifest_read(const char *text, size_t size, const char *media_type,
 		  const struct platform *wanted, struct manifest *ret, bool *ret_no_platform,
 		  struct err *e) must_check;

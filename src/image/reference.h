@@ -32,10 +32,10 @@ enum {
 };
 
 struct reference {
-	char registry[REFERENCE_REGISTRY_MAX + 1]; /* host[:port], lower case; "docker.io" */
+	char registry[REFERENCE_REGISTRY_MAX + 1];     /* host[:port], lower case; "docker.io" */
 	char repository[REFERENCE_REPOSITORY_MAX + 1]; /* "library/python" */
 	char tag[REFERENCE_TAG_MAX + 1]; /* "latest" when neither tag nor digest was given; or "" */
-	char digest[DIGEST_TEXT + 1];    /* or "". With one, the tag is only a remark, as in Docker */
+	char digest[DIGEST_TEXT + 1]; /* or "". With one, the tag is only a remark, as in Docker */
 };
 
 /* Check text and complete it. ret is untouched on failure. */

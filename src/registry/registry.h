@@ -69,11 +69,12 @@ void registry_config_done(struct registry_config *config);
 struct registry_blob;
 
 struct registry_progress {
-	uint64_t done, total; /* bytes of all blobs of this call; done falls when a blob begins again */
+	uint64_t done,
+		total; /* bytes of all blobs of this call; done falls when a blob begins again */
 	const struct registry_blob *blobs;
 	size_t blob_count;
-	unsigned active;      /* transfers under way */
-	const char *waiting;  /* why nothing comes just now ("429: again in 12 s"), or NULL */
+	unsigned active;     /* transfers under way */
+	const char *waiting; /* why nothing comes just now ("429: again in 12 s"), or NULL */
 };
 
 struct registry_options {
@@ -82,14 +83,16 @@ struct registry_options {
 	/* The reference was chosen by somebody who is not the owner of this process (a client of the service):
 	 * registries at private addresses only if the configuration names them, and no stored logins for others. */
 	bool untrusted_reference;
-	const char *docker_config; /* folder with config.json; NULL: $DOCKER_CONFIG, else ~/.docker; "": none */
-	unsigned parallel;         /* transfers at a time; 0: 3 */
-	uint64_t stall_us;         /* nothing (less than 256 bytes a second) for so long: stalled; 0: 30 s */
-	uint64_t connect_us;       /* 0: 15 s */
-	uint64_t deadline_us;      /* of all calls together, from registry_open() on; 0: none */
-	uint64_t patience_us;      /* longest wait before a request is sent again; 0: 60 s */
-	unsigned attempts;         /* of one request without progress; 0: 5 */
-	uint64_t max_total;        /* bytes of one image's blobs; 0: 20 GiB */
+	const char *
+		docker_config; /* folder with config.json; NULL: $DOCKER_CONFIG, else ~/.docker; "": none */
+	unsigned parallel; /* transfers at a time; 0: 3 */
+	uint64_t
+		stall_us; /* nothing (less than 256 bytes a second) for so long: stalled; 0: 30 s */
+	uint64_t connect_us;  /* 0: 15 s */
+	uint64_t deadline_us; /* of all calls together, from registry_open() on; 0: none */
+	uint64_t patience_us; /* longest wait before a request is sent again; 0: 60 s */
+	unsigned attempts;    /* of one request without progress; 0: 5 */
+	uint64_t max_total;   /* bytes of one image's blobs; 0: 20 GiB */
 	/* Called from the loop, at most ten times a second and at the end of each blob. May be NULL. */
 	void (*progress)(void *context, const struct registry_progress *progress);
 	void *progress_context;
@@ -109,14 +112,16 @@ const char *registry_cause_name(enum registry_cause cause); /* "NOT_FOUND" */
 const char *registry_cause_text(enum registry_cause cause);
 
 struct registry_image {
-	char digest[DIGEST_TEXT + 1];       /* of the document that the name stands for (index or manifest) */
-	char *index;                        /* that document when it is an index, as sent; else NULL */
+	char digest[DIGEST_TEXT +
+		    1]; /* of the document that the name stands for (index or manifest) */
+	char *index;    /* that document when it is an index, as sent; else NULL */
 	size_t index_size;
-	char manifest_digest[DIGEST_TEXT + 1]; /* of the manifest; the same as digest without an index */
-	char *manifest;                     /* as sent: store it byte by byte */
+	char manifest_digest[DIGEST_TEXT +
+			     1]; /* of the manifest; the same as digest without an index */
+	char *manifest;          /* as sent: store it byte by byte */
 	size_t manifest_size;
 	char media_type[MEDIA_TYPE_MAX + 1]; /* of the manifest */
-	struct manifest parsed;             /* its config and layers */
+	struct manifest parsed;              /* its config and layers */
 };
 
 /* Name to manifest for the platform, each document checked against its digest. */
@@ -146,7 +151,8 @@ struct registry_sink {
 
 struct registry_blob {
 	struct descriptor what;
-	uint64_t offset; /* bytes the sink has already from an earlier call: only the rest is asked for */
+	uint64_t
+		offset; /* bytes the sink has already from an earlier call: only the rest is asked for */
 	struct registry_sink sink;
 	uint64_t done; /* kept here while it runs: bytes the sink has */
 	bool finished; /* set when finish() has kept it, also if the call fails for another blob */
