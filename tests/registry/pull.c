@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pull.c - registry-pull [OPTION VALUE]... REFERENCE FOLDER: the registry client with a sink that keeps blobs as
+ * files, for tests. Prints one JSON object: what came, or the cause and the error. Exit status 0, 1; 2 usage.
+ *
+ * A blob is FOLDER/<digest>.part while it comes and FOLDER/<digest> when it has been verified; a .part of an earlier
+ * run is resumed. SIGINT and SIGTERM cancel.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "registry/registry.h"
+
+struct file {
+	int dir, fd;
+	char part[DIGEST_TEXT + 8];
+	const struct descriptor *what;
+	EVP_MD_CTX *hash;
+	uint64_t size, resumed, restarts;
+};
+
+struct settings {
+	struct registry_config config;
+	struct registry_options options;
+	struct platform platform;
+	bool digest_only;
+};
+
+static void hash_begin(struct file *f)
+{
+	if (EVP_DigestInit_ex(f->hash, EVP_sha256(), NULL) != 1)
+		abort();
+}
+
+static int file_write(void *context, const void *data, size_t size, struct err *e)
+{
+	struct file *f = context;
+	int r = fd_write_all(f->fd, data, size);
+
+	if (r < 0)
+		return err_set(e, -r, "write %s", f->part);
+	if (EVP_DigestUpdate(f->hash, data, size) != 1)
+		abort();
+	f->size += size;
+	return 0;
+}
+
+static int file_restart(void *context, struct err *e)
+{
+	struct file *f = context;
+
+	f->restarts++;
+	f->size = 0;
+	hash_begin(f);
+	if (ftruncate(f->fd, 0) < 0 || lseek(f->fd, 0, SEEK_SET) < 0)
+		return err_set(e, errno, "begin %s again", f->part);
+	return 0;
+}
+
+static int file_finish(void *context, bool *ret_mismatch, struct err *e)
+{
+	struct file *f = context;
+	unsigned char sum[EVP_MAX_MD_SIZE];
+	char digest[DIGEST_TEXT + 1] = "sha256:";
+	unsigned n;
+
+	if (f->size != f->what->size)
+		abort(); /* the client promises it */
+	if (EVP_DigestFinal_ex(f->hash, sum, &n) != 1)
+		abort();
+	for (unsigned i = 0; i < n; i++)
+		snprintf(digest + 7 + 2 * i, 3, "%02x", sum[i]);
+	*ret_mismatch = strcmp(digest, f->what->digest) != 0;
+	if (*ret_mismatch)
+		return err_set(e, 0, "another digest");
+	if (renameat(f->dir, f->part, f->dir, f->what->digest) < 0)
+		return err_set(e, errno, "keep %s", f->part);
+	return 0;
+}
+
+/* What an earlier run left is read again: only then the hash knows it. */
+static int file_open(struct file *f, int dir, const struct descriptor *what, struct err *e)
+{
+	char data[65536];
+	ssize_t n;
+
+	f->dir = dir;
+	f->what = what;
+	snprintf(f->part, sizeof f->part, "%s.part", what->digest);
+	f->fd = openat(dir, f->part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	f->hash = EVP_MD_CTX_new();
+	if (f->fd < 0 || !f->hash)
+		return err_set(e, errno, "open %s", f->part);
+	hash_begin(f);
+	while ((n = fd_read_all(f->fd, data, sizeof data)) > 0) {
+		if (EVP_DigestUpdate(f->hash, data, (size_t)n) != 1)
+			abort();
+		f->size += (size_t)n;
+	}
+	f->resumed = f->size;
+	return n < 0 ? err_set(e, (int)-n, "read %s", f->part) : 0;
+}
+
+static void show_progress(void *context, const struct registry_progress *p)
+{
+	(void)context;
+	fprintf(stderr, "{\"done\": %llu, \"total\": %llu, \"active\": %u, \"waiting\": %s}\n",
+		(unsigned long long)p->done, (unsigned long long)p->total, p->active,
+		p->waiting ? "true" : "false");
+}
+
+static int fetch(struct registry *r, const struct registry_image *image, int dir, json_t *out,
+		 struct err *e)
+{
+	size_t count = image->parsed.layer_count + 1, n = 0;
+	struct registry_blob *blobs = calloc(count, sizeof *blobs);
+	struct file *files = calloc(count, sizeof *files);
+	json_t *list = json_array();
+	int result = 0;
+
+	for (size_t i = 0; i < count && result == 0; i++) {
+		const struct descriptor *what =
+			i ? &image->parsed.layers[i - 1] : &image->parsed.config;
+
+		if (faccessat(dir, what->digest, F_OK, 0) == 0)
+			continue;
+		result = file_open(&files[n], dir, what, e);
+		blobs[n] = (struct registry_blob){
+			.what = *what,
+			.offset = files[n].size,
+			.sink = {file_write, file_restart, file_finish, &files[n]},
+		};
+		n++;
+	}
+	if (result == 0)
+		result = registry_fetch(r, blobs, n, e);
+	for (size_t i = 0; i < n; i++) {
+		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "digest",
+						      blobs[i].what.digest, "size",
+						      (json_int_t)blobs[i].what.size, "done",
+						      (json_int_t)blobs[i].done, "resumed",
+						      (json_int_t)files[i].resumed, "restarts",
+						      (json_int_t)files[i].restarts, "finished",
+						      blobs[i].finished));
+		fd_close(&files[i].fd);
+		EVP_MD_CTX_free(files[i].hash);
+	}
+	json_object_set_new(out, "blobs", list);
+	free(blobs);
+	free(files);
+	return result;
+}
+
+static void describe(json_t *out, const struct registry_image *image)
+{
+	json_object_set_new(out, "digest", json_string(image->digest));
+	json_object_set_new(out, "manifest_digest", json_string(image->manifest_digest));
+	json_object_set_new(out, "media_type", json_string(image->media_type));
+	json_object_set_new(out, "manifest",
+			    json_stringn(image->manifest, image->manifest_size));
+	json_object_set_new(out, "index",
+			    image->index ? json_stringn(image->index, image->index_size)
+					 : json_null());
+	json_object_set_new(out, "layers", json_integer((json_int_t)image->parsed.layer_count));
+	json_object_set_new(out, "compression",
+			    json_integer(image->parsed.layers[0].compression));
+}
+
+static int pull(struct settings *s, const char *name, int dir, json_t *out, struct err *e)
+{
+	struct registry_image image = {0};
+	char digest[DIGEST_TEXT + 1];
+	struct reference reference;
+	struct registry *r;
+	int result;
+
+	if (reference_parse(name, &reference, e) < 0)
+		return -1;
+	r = registry_open(&s->config, &reference, &s->options, e);
+	registry_config_done(&s->config);
+	if (!r)
+		return -1;
+	if (s->digest_only) {
+		result = registry_digest(r, digest, e);
+		if (result == 0)
+			json_object_set_new(out, "digest", json_string(digest));
+	} else {
+		result = registry_resolve(r, &s->platform, &image, e);
+		if (result == 0) {
+			describe(out, &image);
+			result = fetch(r, &image, dir, out, e);
+		}
+	}
+	json_object_set_new(out, "cause", json_string(registry_cause_name(registry_cause(r))));
+	registry_image_done(&image);
+	registry_close(r);
+	return result;
+}
+
+static int set_number(struct settings *s, const char *name, const char *value)
+{
+	const struct {
+		const char *name;
+		uint64_t *wide;
+		unsigned *narrow;
+	} numbers[] = {
+		{"--stall-ms", &s->options.stall_us, NULL},
+		{"--connect-ms", &s->options.connect_us, NULL},
+		{"--deadline-ms", &s->options.deadline_us, NULL},
+		{"--patience-ms", &s->options.patience_us, NULL},
+		{"--max-total", &s->options.max_total, NULL},
+		{"--parallel", NULL, &s->options.parallel},
+		{"--attempts", NULL, &s->options.attempts},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		uint64_t n = strtoull(value, NULL, 10);
+
+		if (strcmp(name, numbers[i].name) != 0)
+			continue;
+		if (numbers[i].narrow)
+			*numbers[i].narrow = (unsigned)n;
+		else
+			*numbers[i].wide = strstr(name, "-ms") ? n * 1000 : n;
+		return 0;
+	}
+	return -1;
+}
+
+static int set_option(struct settings *s, const char *name, const char *value, struct err *e)
+{
+	json_t *root;
+	int r = 0;
+
+	if (strcmp(name, "--registries") == 0) {
+		root = json_read(value, strlen(value), e);
+		r = root ? registry_config_read(&s->config, root, e) : -1;
+		json_decref(root);
+	} else if (strcmp(name, "--docker-config") == 0) {
+		s->options.docker_config = value;
+	} else if (strcmp(name, "--platform") == 0) {
+		r = platform_parse(value, &s->platform, e);
+	} else if (strcmp(name, "--untrusted") == 0) {
+		s->options.untrusted_reference = *value == '1';
+	} else if (strcmp(name, "--digest-only") == 0) {
+		s->digest_only = *value == '1';
+	} else if (strcmp(name, "--progress") == 0) {
+		s->options.progress = *value == '1' ? show_progress : NULL;
+	} else if (set_number(s, name, value) < 0) {
+		r = err_set(e, 0, "unknown option %s", name);
+	}
+	return r;
+}
+
+static int watch_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	signal(SIGPIPE, SIG_IGN);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+int main(int argc, char **argv)
+{
+	struct settings s = {.platform = platform_native};
+	json_t *out = json_object();
+	struct err e = {0};
+	struct rusage usage;
+	int i = 1, dir, r = 0;
+
+	s.options.cancel_fd = watch_signals();
+	for (; i + 1 < argc && argv[i][0] == '-' && r == 0; i += 2)
+		r = set_option(&s, argv[i], argv[i + 1], &e);
+	if (r == 0 && i + 2 != argc) {
+		fprintf(stderr, "usage: registry-pull [OPTION VALUE]... REFERENCE FOLDER\n");
+		return 2;
+	}
+	if (r == 0) {
+		dir = open(argv[i + 1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		r = dir < 0 ? err_set(&e, errno, "%s", argv[i + 1]) : pull(&s, argv[i], dir, out, &e);
+		fd_close(&dir);
+	}
+	getrusage(RUSAGE_SELF, &usage);
+	json_object_set_new(out, "rss_kib", json_integer(usage.ru_maxrss));
+	json_object_set_new(out, "error", r < 0 ? json_string(e.text) : json_null());
+	json_dumpf(out, stdout, JSON_INDENT(1));
+	json_decref(out);
+	registry_config_done(&s.config);
+	return r < 0;
+}
