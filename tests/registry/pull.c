@@ -166,14 +166,12 @@ static void describe(json_t *out, const struct registry_image *image)
 	json_object_set_new(out, "digest", json_string(image->digest));
 	json_object_set_new(out, "manifest_digest", json_string(image->manifest_digest));
 	json_object_set_new(out, "media_type", json_string(image->media_type));
-	json_object_set_new(out, "manifest",
-			    json_stringn(image->manifest, image->manifest_size));
+	json_object_set_new(out, "manifest", json_stringn(image->manifest, image->manifest_size));
 	json_object_set_new(out, "index",
 			    image->index ? json_stringn(image->index, image->index_size)
 					 : json_null());
 	json_object_set_new(out, "layers", json_integer((json_int_t)image->parsed.layer_count));
-	json_object_set_new(out, "compression",
-			    json_integer(image->parsed.layers[0].compression));
+	json_object_set_new(out, "compression", json_integer(image->parsed.layers[0].compression));
 }
 
 static int pull(struct settings *s, const char *name, int dir, json_t *out, struct err *e)
@@ -291,7 +289,8 @@ int main(int argc, char **argv)
 	}
 	if (r == 0) {
 		dir = open(argv[i + 1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		r = dir < 0 ? err_set(&e, errno, "%s", argv[i + 1]) : pull(&s, argv[i], dir, out, &e);
+		r = dir < 0 ? err_set(&e, errno, "%s", argv[i + 1])
+			    : pull(&s, argv[i], dir, out, &e);
 		fd_close(&dir);
 	}
 	getrusage(RUSAGE_SELF, &usage);
