@@ -190,7 +190,7 @@ static void forget_answer(struct transfer *t)
 	t->location = NULL;
 	t->content_range[0] = t->encoding[0] = t->curl_error[0] = '\0';
 	t->header_bytes = t->ignored = 0;
-	t->judged = t->partial = t->has_length = false;
+	t->judged = t->has_length = false;
 }
 
 /* Send the request to t->url. */

@@ -355,6 +355,7 @@ void transfer_explain(struct transfer *t, CURLcode code)
 		explain_timeout(t, where);
 		return;
 	}
+	t->no_tls = code == CURLE_SSL_CONNECT_ERROR && t->hops == 0;
 	text_show(*t->curl_error ? t->curl_error : curl_easy_strerror(code), detail, sizeof detail);
 	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
 		if (reasons[i].code == code) {

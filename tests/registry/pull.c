@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -272,12 +271,21 @@ static int watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+/* Largest resident size; getrusage() would count what the parent had before the exec. */
+static json_int_t peak_kib(void)
+{
+	char text[4096];
+	ssize_t n = fd_read_file(AT_FDCWD, "/proc/self/status", text, sizeof text);
+	const char *line = n > 0 ? strstr(text, "VmHWM:") : NULL;
+
+	return line ? strtoll(line + 6, NULL, 10) : -1;
+}
+
 int main(int argc, char **argv)
 {
 	struct settings s = {.platform = platform_native};
 	json_t *out = json_object();
 	struct err e = {0};
-	struct rusage usage;
 	int i = 1, dir, r = 0;
 
 	s.options.cancel_fd = watch_signals();
@@ -293,8 +301,7 @@ int main(int argc, char **argv)
 			    : pull(&s, argv[i], dir, out, &e);
 		fd_close(&dir);
 	}
-	getrusage(RUSAGE_SELF, &usage);
-	json_object_set_new(out, "rss_kib", json_integer(usage.ru_maxrss));
+	json_object_set_new(out, "rss_kib", json_integer(peak_kib()));
 	json_object_set_new(out, "error", r < 0 ? json_string(e.text) : json_null());
 	json_dumpf(out, stdout, JSON_INDENT(1));
 	json_decref(out);
