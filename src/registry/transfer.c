@@ -79,6 +79,7 @@ static int before_request(void *context, char *peer, char *self, int peer_port, 
 	}
 	if (!may_go(t, (struct sockaddr *)&address))
 		return CURL_PREREQFUNC_ABORT;
+	t->cause = REGISTRY_NONE; /* another address of the same name may have been refused */
 	if (t->hops == 0)
 		t->answer.reach = t->proxied ? reach_of_host(t->url.host)
 					     : reach_of((struct sockaddr *)&address);

@@ -339,7 +339,7 @@ class Script:
 
     def __init__(self, routes=(), sock=None, tls=None):
         self.routes, self.requests, self.stop = list(routes), [], threading.Event()
-        self.now, self.most, self.lock = 0, 0, threading.Lock()
+        self.connections = 0
         if sock is None:
             sock = socket.create_server(("127.0.0.1", 0))
         self.sock, self.tls = sock, tls
@@ -354,6 +354,7 @@ class Script:
                 c, _ = self.sock.accept()
             except OSError:
                 return
+            self.connections += 1
             threading.Thread(target=self._serve, args=(c,), daemon=True).start()
 
     def _serve(self, c):
