@@ -37,6 +37,11 @@ def client():
     return str(Path(cloche.binary()).parent / "tests" / "registry" / "registry-pull")
 
 
+def memory_kib():
+    """What a pull may take; with AddressSanitizer freed memory is kept for a while."""
+    return (1024 if "asan" in client() else 64) << 10
+
+
 def environment(more=None):
     """Nobody's proxies, nobody's logins."""
     env = {k: v for k, v in os.environ.items() if k.lower() not in PROXIES and k != "DOCKER_CONFIG"}

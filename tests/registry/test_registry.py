@@ -616,6 +616,8 @@ def test_cancel(image, out):
 
     def slow(c, request):
         data = image.blobs[request.path.rsplit("/", 1)[1]]
+        if len(data) < 50_000:  # the config; its connection is used again
+            return dict(registries.serve_image(image))["/blobs/"](c, request)
         c.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data[:50_000])
         s.stop.wait(30)
 
@@ -685,6 +687,6 @@ def test_memory(out):
     image.document["layers"] = [{"mediaType": registries.GZIP, "digest": name, "size": len(data)}]
     with Script(registries.serve_image(image)) as s:
         a = pull(f"{s.host}/x", out)
-        assert a.cause == "NONE" and a.rss_kib < 64 << 10
+        assert a.cause == "NONE" and a.rss_kib < registries.memory_kib()
 
 
