@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pull.c - registry-pull [OPTION VALUE]... REFERENCE FOLDER: the registry client with a sink that keeps blobs as
- * files, for tests. Prints one JSON object: what came, or the cause and the error. Exit status 0, 1; 2 usage.
+ * pull.c - registry-pull [OPTION VALUE]... REFERENCE FOLDER: the registry client and download.h, for tests. Prints one JSON object: what came, or the cause and the error. Exit status 0, 1; 2 usage.
  *
- * A blob is FOLDER/<digest>.part while it comes and FOLDER/<digest> when it has been verified; a .part of an earlier
- * run is resumed. SIGINT and SIGTERM cancel.
+ * A blob is FOLDER/<digits> while it comes and FOLDER/<digest> when it has been verified. SIGINT and SIGTERM cancel.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,15 +15,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "registry/registry.h"
-
-struct file {
-	int dir, fd;
-	char part[DIGEST_TEXT + 8];
-	const struct descriptor *what;
-	EVP_MD_CTX *hash;
-	uint64_t size, resumed, restarts;
-};
+#include "registry/download.h"
 
 struct settings {
 	struct registry_config config;
@@ -34,81 +23,6 @@ struct settings {
 	struct platform platform;
 	bool digest_only;
 };
-
-static void hash_begin(struct file *f)
-{
-	if (EVP_DigestInit_ex(f->hash, EVP_sha256(), NULL) != 1)
-		abort();
-}
-
-static int file_write(void *context, const void *data, size_t size, struct err *e)
-{
-	struct file *f = context;
-	int r = fd_write_all(f->fd, data, size);
-
-	if (r < 0)
-		return err_set(e, -r, "write %s", f->part);
-	if (EVP_DigestUpdate(f->hash, data, size) != 1)
-		abort();
-	f->size += size;
-	return 0;
-}
-
-static int file_restart(void *context, struct err *e)
-{
-	struct file *f = context;
-
-	f->restarts++;
-	f->size = 0;
-	hash_begin(f);
-	if (ftruncate(f->fd, 0) < 0 || lseek(f->fd, 0, SEEK_SET) < 0)
-		return err_set(e, errno, "begin %s again", f->part);
-	return 0;
-}
-
-static int file_finish(void *context, bool *ret_mismatch, struct err *e)
-{
-	struct file *f = context;
-	unsigned char sum[EVP_MAX_MD_SIZE];
-	char digest[DIGEST_TEXT + 1] = "sha256:";
-	unsigned n;
-
-	if (f->size != f->what->size)
-		abort(); /* the client promises it */
-	if (EVP_DigestFinal_ex(f->hash, sum, &n) != 1)
-		abort();
-	for (unsigned i = 0; i < n; i++)
-		snprintf(digest + 7 + 2 * i, 3, "%02x", sum[i]);
-	*ret_mismatch = strcmp(digest, f->what->digest) != 0;
-	if (*ret_mismatch)
-		return err_set(e, 0, "another digest");
-	if (renameat(f->dir, f->part, f->dir, f->what->digest) < 0)
-		return err_set(e, errno, "keep %s", f->part);
-	return 0;
-}
-
-/* What an earlier run left is read again: only then the hash knows it. */
-static int file_open(struct file *f, int dir, const struct descriptor *what, struct err *e)
-{
-	char data[65536];
-	ssize_t n;
-
-	f->dir = dir;
-	f->what = what;
-	snprintf(f->part, sizeof f->part, "%s.part", what->digest);
-	f->fd = openat(dir, f->part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	f->hash = EVP_MD_CTX_new();
-	if (f->fd < 0 || !f->hash)
-		return err_set(e, errno, "open %s", f->part);
-	hash_begin(f);
-	while ((n = fd_read_all(f->fd, data, sizeof data)) > 0) {
-		if (EVP_DigestUpdate(f->hash, data, (size_t)n) != 1)
-			abort();
-		f->size += (size_t)n;
-	}
-	f->resumed = f->size;
-	return n < 0 ? err_set(e, (int)-n, "read %s", f->part) : 0;
-}
 
 static void show_progress(void *context, const struct registry_progress *p)
 {
@@ -118,43 +32,66 @@ static void show_progress(void *context, const struct registry_progress *p)
 		p->waiting ? "true" : "false");
 }
 
-static int fetch(struct registry *r, const struct registry_image *image, int dir, json_t *out,
-		 struct err *e)
+static int by_digest(const void *a, const void *b)
 {
-	size_t count = image->parsed.layer_count + 1, n = 0;
+	return strcmp(((const struct descriptor *)a)->digest,
+		      ((const struct descriptor *)b)->digest);
+}
+
+/* What is not there yet, each once, in order: download.h says why. */
+static size_t choose(const struct registry_image *image, int dir, struct descriptor *ret)
+{
+	size_t n = 0, unique = 0;
+
+	for (size_t i = 0; i <= image->parsed.layer_count; i++)
+		ret[n++] = i ? image->parsed.layers[i - 1] : image->parsed.config;
+	qsort(ret, n, sizeof *ret, by_digest);
+	for (size_t i = 0; i < n; i++)
+		if ((i == 0 || by_digest(&ret[i], &ret[i - 1]) != 0) &&
+		    faccessat(dir, ret[i].digest, F_OK, 0) != 0)
+			ret[unique++] = ret[i];
+	return unique;
+}
+
+static json_t *tell(const struct registry_blob *b, uint64_t resumed)
+{
+	return json_pack("{s:s, s:I, s:I, s:I, s:b}", "digest", b->what.digest, "size",
+			 (json_int_t)b->what.size, "done", (json_int_t)b->done, "resumed",
+			 (json_int_t)resumed, "finished", b->finished);
+}
+
+static int fetch(struct settings *s, struct registry *r, const struct registry_image *image,
+		 int dir, json_t *out, struct err *e)
+{
+	size_t count = image->parsed.layer_count + 1, opened = 0;
+	struct descriptor *wanted = calloc(count, sizeof *wanted);
 	struct registry_blob *blobs = calloc(count, sizeof *blobs);
-	struct file *files = calloc(count, sizeof *files);
+	struct download *files = calloc(count, sizeof *files);
 	json_t *list = json_array();
 	int result = 0;
 
+	count = choose(image, dir, wanted);
 	for (size_t i = 0; i < count && result == 0; i++) {
-		const struct descriptor *what =
-			i ? &image->parsed.layers[i - 1] : &image->parsed.config;
-
-		if (faccessat(dir, what->digest, F_OK, 0) == 0)
-			continue;
-		result = file_open(&files[n], dir, what, e);
-		blobs[n] = (struct registry_blob){
-			.what = *what,
-			.offset = files[n].size,
-			.sink = {file_write, file_restart, file_finish, &files[n]},
-		};
-		n++;
+		result = download_open(&files[opened], dir, &wanted[i], s->options.cancel_fd, e);
+		if (result == 0 && faccessat(dir, wanted[i].digest, F_OK, 0) == 0) {
+			download_remove(&files[opened]); /* another process was here first */
+			download_done(&files[opened]);
+		} else if (result == 0) {
+			blobs[opened] = download_blob(&files[opened]);
+			opened++;
+		}
 	}
 	if (result == 0)
-		result = registry_fetch(r, blobs, n, e);
-	for (size_t i = 0; i < n; i++) {
-		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "digest",
-						      blobs[i].what.digest, "size",
-						      (json_int_t)blobs[i].what.size, "done",
-						      (json_int_t)blobs[i].done, "resumed",
-						      (json_int_t)files[i].resumed, "restarts",
-						      (json_int_t)files[i].restarts, "finished",
-						      blobs[i].finished));
-		fd_close(&files[i].fd);
-		EVP_MD_CTX_free(files[i].hash);
+		result = registry_fetch(r, blobs, opened, e);
+	for (size_t i = 0; i < opened; i++) {
+		json_array_append_new(list, tell(&blobs[i], blobs[i].offset));
+		if (blobs[i].finished &&
+		    renameat(dir, files[i].name, dir, blobs[i].what.digest) < 0 && result == 0)
+			result = err_set(e, errno, "keep %s", files[i].name);
+		download_done(&files[i]);
 	}
 	json_object_set_new(out, "blobs", list);
+	free(wanted);
 	free(blobs);
 	free(files);
 	return result;
@@ -195,7 +132,7 @@ static int pull(struct settings *s, const char *name, int dir, json_t *out, stru
 		result = registry_resolve(r, &s->platform, &image, e);
 		if (result == 0) {
 			describe(out, &image);
-			result = fetch(r, &image, dir, out, e);
+			result = fetch(s, r, &image, dir, out, e);
 		}
 	}
 	json_object_set_new(out, "cause", json_string(registry_cause_name(registry_cause(r))));
