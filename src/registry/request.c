@@ -349,7 +349,9 @@ static void judge(struct request *q)
 		q->done = true;
 		return;
 	}
-	if (q->cause == REGISTRY_NONE && status == 401 && s && q->logins < LOGINS_MAX) {
+	/* What a redirect leads to has no say in where our login goes. */
+	if (q->cause == REGISTRY_NONE && status == 401 && s && q->t.hops == 0 &&
+	    q->logins < LOGINS_MAX) {
 		log_in(q);
 		return;
 	}
