@@ -344,6 +344,9 @@ static void judge(struct request *q)
 	if (s && status && q->cause == REGISTRY_NONE) {
 		s->answered = true;
 		s->reach = q->t.answer.reach;
+		/* A name that has another address the next time leads us no further inside. */
+		if (!s->configured && !q->t.proxied && s->reach < s->first_reach)
+			s->first_reach = s->reach;
 	}
 	if (q->cause == REGISTRY_NONE && (status == 200 || status == 206)) {
 		q->done = true;

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -19,16 +20,18 @@ PUBLIC, PUBLIC_2, PRIVATE, PRIVATE_2, METADATA = "93.184.216.34", "8.8.4.4", "10
 CGNAT, SIX, ULA = "100.64.1.1", "2606:4700:4700::1111", "fd00::7"
 IMAGE = Image(layers=1, size=10_000)
 NAMES = {"public.test": [PUBLIC], "private.test": [PRIVATE], "local.test": ["127.0.0.1"], "six.test": ["::1"],
-         "metadata.test": [METADATA], "both.test": [PUBLIC, "127.0.0.1"], "other.test": [PUBLIC_2], "cgnat.test": [CGNAT]}
+         "metadata.test": [METADATA], "both.test": [PUBLIC, "127.0.0.1"], "other.test": [PUBLIC_2], "cgnat.test": [CGNAT],
+         "turns.test": [PUBLIC, PRIVATE]}
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Machine:
-    def __init__(self, folder):
+    def __init__(self, folder, authority):
         hosts = folder / "hosts"
         hosts.write_text("127.0.0.1 localhost\n::1 localhost\n" +
                          "".join(f"{a} {n}\n" for n, all_of_it in NAMES.items() for a in all_of_it))
         script = f"mount --make-rprivate / && mount --bind {hosts} /etc/hosts && ip link set lo up"
+        script += f" && mount --bind {authority.file} /etc/ssl/certs/ca-certificates.crt"
         for a in (PUBLIC, PUBLIC_2, PRIVATE, PRIVATE_2, METADATA, CGNAT):
             script += f" && ip address add {a}/32 dev lo"
         for a in (SIX, ULA):
@@ -61,10 +64,10 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
+def machine(tmp_path_factory, authority):
     cloche.need("root")
     registries.need("unshare", "nsenter", "ip")
-    one = Machine(tmp_path_factory.mktemp("machine"))
+    one = Machine(tmp_path_factory.mktemp("machine"), authority)
     yield one
     one.close()
 
@@ -168,6 +171,31 @@ def test_a_name_with_two_addresses(machine, canary, out):
             a = pull(f"{name}/x", out, registries=insecure(name), prefix=machine.prefix)
             assert a.cause == "NONE", a.error
         assert canary.connections() == 0
+
+
+@pytest.mark.parametrize("turn", [True, False])
+def test_a_registry_moves_inside(machine, authority, out, turn):
+    """A person may name a private registry. One that has answered from a public address is public from then on, also when its
+    name has another address by the time of the blobs. (Control: from the private address alone it is pulled.)"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(f"turns{turn}", "DNS:turns.test"))
+    inside = []
+
+    def manifest(c, request):
+        if turn:
+            public.close()
+            inside.append(Script(serve_image(IMAGE), sock=machine.listen(PRIVATE, public.port), tls=context))
+        serve_image(IMAGE)[0][1](c, request)
+        return False
+
+    first = PUBLIC if turn else PRIVATE
+    with Script(serve_image(IMAGE, manifest=manifest), sock=machine.listen(first), tls=context) as public:
+        a = pull(f"turns.test:{public.port}/x", out, prefix=machine.prefix, attempts=1)
+    if turn:
+        assert a.cause in ("FORBIDDEN", "UNREACHABLE") and inside[0].connections == 0, a.error
+        inside[0].close()
+    else:
+        assert a.cause == "NONE", a.error
 
 
 def test_names_of_images(machine, canary, out):
