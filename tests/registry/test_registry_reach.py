@@ -5,6 +5,7 @@ controls show that each can be reached by somebody who may."""
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -31,6 +32,9 @@ class Machine:
         hosts.write_text("127.0.0.1 localhost\n::1 localhost\n" +
                          "".join(f"{a} {n}\n" for n, all_of_it in NAMES.items() for a in all_of_it))
         script = f"mount --make-rprivate / && mount --bind {hosts} /etc/hosts && ip link set lo up"
+        resolv = folder / "resolv.conf"
+        resolv.write_text("nameserver 127.0.0.1\n")
+        script += f" && mount --bind {resolv} /etc/resolv.conf"
         script += f" && mount --bind {authority.file} /etc/ssl/certs/ca-certificates.crt"
         for a in (PUBLIC, PUBLIC_2, PRIVATE, PRIVATE_2, METADATA, CGNAT):
             script += f" && ip address add {a}/32 dev lo"
@@ -41,18 +45,18 @@ class Machine:
         assert self.process.stdout.readline() == b"up\n"
         self.prefix = ["nsenter", "-m", "-n", "-t", str(self.process.pid)]
 
-    def listen(self, address, port=0):
-        """A listening socket of that machine, in this process."""
+    def listen(self, address, port=0, make=None):
+        """A listening socket of that machine (or what make() makes there), in this process."""
         made = []
+        make = make or (lambda: socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET))
 
-        def make():
+        def enter():
             fd = os.open(f"/proc/{self.process.pid}/ns/net", os.O_RDONLY)
             if LIBC.setns(fd, 0x40000000) == 0:
                 with contextlib.suppress(OSError):
-                    made.append(socket.create_server((address, port),
-                                                     family=socket.AF_INET6 if ":" in address else socket.AF_INET))
+                    made.append(make())
             os.close(fd)
-        thread = threading.Thread(target=make)
+        thread = threading.Thread(target=enter)
         thread.start()
         thread.join()
         assert made, f"cannot listen on {address}"
@@ -232,3 +236,26 @@ def test_a_connection_that_is_open_already(machine, canary, out):
     # the mirror was asked as a mirror, before and after, and never through the registry
     assert a.cause == "NONE" and len(paths) >= 2 and s.requests
     assert not any("stolen" in p for p in paths)
+
+
+def test_dns_that_is_silent(machine, out):
+    """A name server that says nothing: an error in time, and Ctrl-C ends the wait at once."""
+    def silent():
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.bind(("127.0.0.1", 53))
+        return s
+
+    with machine.listen("127.0.0.1", make=silent) as s:
+        a = pull("unknown.test/x", out, prefix=machine.prefix, connect_ms=500)
+        assert a.cause == "UNREACHABLE" and a.seconds < 3, a.seconds
+        s.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while s.recv(512):  # the first pull's questions
+                pass
+        s.settimeout(10)
+        process = registries.start("unknown.test/x", out, prefix=machine.prefix)
+        s.recv(512)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        a = registries.finish(process, began)
+        assert a.cause == "CANCELLED" and a.seconds < 1
