@@ -20,6 +20,7 @@ ALLOWED = {
     "protocol": set(),  # the guest protocol, both sides
     "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
+    "registry": {"base", "image"},  # libcurl: for cloche-image only
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},
     "runtime": RUNTIMES,
