@@ -33,10 +33,17 @@ static int join(const struct joiner_seat *seat, struct err *e)
 	return split(seat, &j, e) < 0 ? -1 : zygote_join(&j, e);
 }
 
+/* As join_split() has checked. */
+static bool leaves(const struct joiner_seat *seat)
+{
+	return ((const struct join_data *)seat->data)->of_init;
+}
+
 _Static_assert((int)JOIN_FDS_MAX <= (int)ZYGOTE_JOIN_FDS_MAX,
 	       "a FORK must carry what the joiner needs");
 
 const struct joiner zygote_joiner = {.name = "cell",
 				     .begin = adopt,
+				     .leaves = leaves,
 				     .fork = fork_inside,
 				     .join = join};

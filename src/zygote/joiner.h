@@ -9,6 +9,7 @@
 #ifndef ZYGOTE_JOINER_H
 #define ZYGOTE_JOINER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -28,6 +29,8 @@ struct joiner {
 	/* In place of fork(), with all that libc's does: 0 in the child, the child's pid in the zygote, who
 	 * must be able to wait for it. -1: there is no child. NULL: libc's fork(). */
 	pid_t (*fork)(const struct joiner_seat *seat, struct err *e);
+	/* Whether the child is somebody else's to reap: no ENDED is said of it. NULL: never. */
+	bool (*leaves)(const struct joiner_seat *seat);
 	/* In the child, first of all: what of namespaces, cgroup, user and filter is not there yet. On
 	 * failure the child says REFUSED and leaves. Afterwards it uses calls of the sandbox's filter only. */
 	int (*join)(const struct joiner_seat *seat, struct err *e);

@@ -5,7 +5,7 @@
  *
  * Two conversations. On the request socket (descriptor 3 of the interpreter) the pool says START once,
  * then FORK as often as it likes; answers carry the sequence number of their request, and ENDED comes
- * whenever a child was reaped. On the control socket of a child (one of the descriptors of its FORK) the
+ * whenever a child was reaped (children that belong to their sandbox's init are not: it tells of them). On the control socket of a child (one of the descriptors of its FORK) the
  * child says WAITING, the pool says RUN or hangs up, and the child answers RUNNING or REFUSED: after
  * RUNNING the code will run, once, and the child holds no descriptor but its three streams any more.
  * A child whose control socket ends before RUN leaves with status 0 and has run nothing.

@@ -140,6 +140,8 @@ static int serve_fork(const struct zygote *z, size_t size, const int *fds, size_
 	ret->pid = fork_child(z, m, &seat, fds, fd_count, e);
 	if (ret->pid < 0)
 		return -1;
+	if (zygote_joiner.leaves && zygote_joiner.leaves(&seat))
+		return 0;
 	for (size_t i = 0; i < ZYGOTE_CHILDREN_MAX; i++)
 		if (children[i].pid == 0) {
 			children[i] = (struct child){ret->pid, m->header.sequence};
