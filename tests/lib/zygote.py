@@ -3,7 +3,6 @@
 import array
 import os
 import select
-import signal
 import socket
 import struct
 import subprocess
@@ -57,9 +56,8 @@ class Child:
         if kind != WAITING:
             raise refusal(message)
 
-    def start(self, code=b"", *, argv=("-",), env=None, cwd="/", umask=0o022, limits=(), message=None):
-        """Hand over. The code goes through the pipe of standard input, from another thread of nobody's: at most 64 KiB
-        here; talk() writes longer ones."""
+    def start(self, *, argv=("-",), env=None, cwd="/", umask=0o022, limits=(), message=None):
+        """Hand over: RUN, answered by RUNNING. The code is written afterwards (talk), or with argv -c is in argv."""
         env = self.zygote.env if env is None else env
         if message is None:
             packed = b"".join(struct.pack("=IIQQ", r, 0, s, h) for r, s, h in limits).ljust(24 * LIMITS, b"\0")
@@ -249,6 +247,3 @@ class Zygote:
     def run(self, code, *, warm=False, join=b"", **more):
         return self.fork(warm=warm, join=join).run(code, **more)
 
-
-def kill(pid, number=signal.SIGKILL):
-    os.kill(pid, number)

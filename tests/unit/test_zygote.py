@@ -222,7 +222,7 @@ def test_a_hostile_child_does_not_hurt(name, apart):
     before = fds(apart.pid)
     code = HOSTILE[name].replace("ZYGOTE", str(apart.pid)).replace("FIRST", str(apart.process.pid))
     child = apart.fork(join=NOBODY)
-    child.start(code.encode())
+    child.start()
     os.write(child.stdin, code.encode())
     child.close_stdin()
     status = child.wait()
