@@ -18,12 +18,13 @@ ALLOWED = {
     "sandbox": {"base"},
     "settings": BELOW_RUNTIME,
     "protocol": set(),  # the guest protocol, both sides
-    "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
+    "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
+    "registry": {"base", "image"},  # libcurl: for cloche-image only
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},
     "runtime": RUNTIMES,
-    "spawner": RUNTIMES,
+    "spawner": RUNTIMES | {"zygote"},
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
     "tar": {"base"},

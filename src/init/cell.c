@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,6 +63,8 @@ void cell_run(const struct cell_request *request, const int *fds)
 
 	memcpy(&plan, request->plan, sizeof request->plan);
 	if (r < 0)
+		_exit(1);
+	if (setsockopt(SEAT, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int)) < 0)
 		_exit(1);
 	guest_init(&guest, CONTROL);
 	r = isolate(&s, ISOLATE_CELL, &stage);

@@ -27,6 +27,7 @@ void guest_init(struct guest *g, int control)
 	g->err = (struct relay){-1, 2};
 	g->stdin_pipe = -1;
 	g->seat = g->ruleset = -1;
+	memset(g->joined_fds, -1, sizeof g->joined_fds);
 	if (g->reaper < 0)
 		_exit(1);
 }
@@ -284,15 +285,15 @@ static void take_stdin(struct guest *g, const void *data, uint32_t size)
 static void serve(struct guest *g)
 {
 	static char payload[FRAME_EXEC_MAX]; /* touched only as far as a frame reaches */
-	int listener = -1;
-	size_t listeners = 1;
+	int fds[1 + JOINED_FDS];
+	size_t count = 1 + JOINED_FDS;
 	struct frame f;
 	uint32_t number;
 
-	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, &listener,
-			  &listeners) < 0)
+	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, fds, &count) < 0)
 		_exit(0);
-	if (listeners != (f.type == FRAME_SERVE))
+	if (f.type == FRAME_SERVE ? count != 1 && (count != 1 + JOINED_FDS || g->joined == 0)
+				  : count != 0)
 		_exit(1);
 	switch (f.type) {
 	case FRAME_EXEC:
@@ -317,7 +318,8 @@ static void serve(struct guest *g)
 	case FRAME_SERVE:
 		if (g->command != 0 || g->seat >= 0) /* a prepared sandbox ends with its nest */
 			_exit(1);
-		guest_keep(g, listener);
+		memcpy(g->joined_fds, fds + 1, (count - 1) * sizeof *fds);
+		guest_keep(g, fds[0]);
 	default:
 		_exit(1);
 	}

@@ -33,8 +33,10 @@ struct guest {
 	unsigned char stdin_data[STDIN_WINDOW];
 	size_t stdin_filled;
 	bool stdin_ended;
-	int seat;    /* a prepared sandbox that can be joined: where that is said; -1: none */
-	int ruleset; /* Landlock's, for who joins; -1: none */
+	int seat;          /* a prepared sandbox that can be joined: where that is said; -1: none */
+	int ruleset;       /* Landlock's, for who joins; -1: none */
+	pid_t joined;      /* who has joined; 0: nobody */
+	int joined_fds[4]; /* enum joined_fd, until it has become a command; -1 */
 };
 
 void guest_init(struct guest *g, int control);

@@ -7,6 +7,32 @@
 #include "init/guest.h"
 #include "native/seat.h"
 
+/* The kernel says which process of this pid namespace it was. */
+static bool hear_who_joined(struct guest *g)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(struct ucred))];
+		struct cmsghdr align;
+	} control;
+	char joined = 0;
+	struct iovec iov = {&joined, 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = &control,
+			   .msg_controllen = sizeof control};
+	const struct cmsghdr *c;
+	struct ucred who;
+
+	if (recvmsg(g->seat, &m, 0) != 1 || joined != SEAT_JOINED)
+		return false;
+	c = CMSG_FIRSTHDR(&m);
+	if (!c || c->cmsg_type != SCM_CREDENTIALS)
+		return false;
+	memcpy(&who, CMSG_DATA(c), sizeof who);
+	g->joined = who.pid;
+	return true;
+}
+
 void guest_seat(struct guest *g)
 {
 	struct seat_record r = {
@@ -17,9 +43,8 @@ void guest_seat(struct guest *g)
 	} control = {0};
 	struct iovec iov = {&r, sizeof r};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	char joined = 0;
 
-	if (recv(g->seat, &joined, 1, 0) != 1 || joined != SEAT_JOINED)
+	if (!hear_who_joined(g))
 		_exit(1);   /* who began to join is gone */
 	guest_close_seat(); /* before the answer: whoever has it knows */
 	memcpy(r.profile, g->plan->profile, sizeof r.profile);

@@ -20,6 +20,8 @@ struct settings {
 	json_t *policy;                            /* maxima by option name, or NULL */
 	json_t *volume_roots; /* array of folders that paths of the caller's must lie below, or NULL */
 	bool no_best_effort;
+	bool no_prepared_python; /* no zygote: every interpreter is a new one */
+	json_t *python_modules;  /* array of names that a zygote imports, or NULL */
 	bool has_file;
 };
 

@@ -59,9 +59,10 @@ int join_split(const struct join_data *data, size_t size, const int *fds, size_t
 	size_t n = 2;
 
 	if (size != sizeof *data || data->has_cgroup > 1 || data->task_count > JOIN_TASKS_MAX ||
-	    count != 2 + data->has_cgroup + data->task_count)
+	    data->of_init > 1 || data->zero || count != 2 + data->has_cgroup + data->task_count)
 		return err_set(e, 0, "join a sandbox: malformed request");
-	*ret = (struct join){.seat = fds[0], .init = fds[1], .cgroup = -1};
+	*ret = (struct join){
+		.seat = fds[0], .init = fds[1], .cgroup = -1, .of_init = data->of_init};
 	if (data->has_cgroup)
 		ret->cgroup = fds[n++];
 	for (; n < count; n++)
@@ -76,19 +77,32 @@ struct birth {
 	const char *what;
 };
 
-/* In the helper. Returns in the child only. */
+/*
+ * In the helper. Returns in the child only. of_init: through a second helper, in the same memory but in the
+ * sandbox's pid namespace. Whose parent has left belongs to PID 1 of the pid namespace that the parent was in:
+ * the child of the second one becomes init's.
+ */
 in_clone_child static void be_helper(const struct join *j, struct birth *b)
 {
+	struct clone3_args args = {.flags = CLONE_VM | CLONE_VFORK};
+	long second = 0;
+
 	if (setns(j->init, BORN_INSIDE) < 0) {
 		b->errnum = errno;
 		b->what = "enter a prepared sandbox (joined already?)";
 		syscall(SYS_exit, 1);
 	}
-	b->child = fork();
-	if (b->child == 0)
-		return;
-	b->errnum = b->child < 0 ? errno : 0;
-	b->what = "fork into a prepared sandbox";
+	if (j->of_init)
+		second = join_clone3(&args, sizeof args);
+	if (second == 0) {
+		b->child = fork();
+		if (b->child == 0)
+			return;
+	}
+	if (second < 0 || b->child < 0) {
+		b->errnum = second < 0 ? (int)-second : errno;
+		b->what = "fork into a prepared sandbox";
+	}
 	syscall(SYS_exit, 0);
 }
 

@@ -13,6 +13,7 @@
 #ifndef ZYGOTE_JOIN_H
 #define ZYGOTE_JOIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,8 @@ enum { JOIN_TASKS_MAX = 8, JOIN_FDS_MAX = 3 + JOIN_TASKS_MAX };
 struct join_data {
 	uint32_t has_cgroup; /* 0 or 1 */
 	uint32_t task_count;
+	uint32_t of_init; /* 0 or 1: the child becomes one of the sandbox's init, which reaps it */
+	uint32_t zero;
 };
 
 struct join {
@@ -33,6 +36,7 @@ struct join {
 	int cgroup;                /* v2 folder to be born in, -1: none */
 	int tasks[JOIN_TASKS_MAX]; /* v1: files to write 0 to */
 	size_t task_count;
+	bool of_init;
 };
 
 /* Descriptors in the order seat, init, cgroup (if any), tasks. They stay the caller's. */
@@ -40,8 +44,9 @@ int join_split(const struct join_data *data, size_t size, const int *fds, size_t
 	       struct join *ret, struct err *e) must_check;
 
 /*
- * Instead of fork(): runs the handlers of pthread_atfork(3). The child's pid as the caller sees it; 0 in
- * the child; -1 and *e: there is no child (EPERM: the sandbox is joined already, or not ours).
+ * Instead of fork(): runs the handlers of pthread_atfork(3). The child's pid as the caller sees it (of_init: as
+ * the sandbox does); 0 in the child; -1 and *e: there is no child (EPERM: the sandbox is joined already, or
+ * not ours).
  *
  * The child's parent is a helper that is gone when this returns. The caller reaps it if it has called
  * join_adopt(); else PID 1 of its pid namespace does.

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * address.h - how far inside an address lies. The order is the rule: whoever is at one place may lead us to
+ * places that are no further inside, and nobody to the last kind.
+ */
+#ifndef REGISTRY_ADDRESS_H
+#define REGISTRY_ADDRESS_H
+
+#include <sys/socket.h>
+
+enum reach {
+	REACH_PUBLIC,
+	REACH_PRIVATE, /* a company's or a house's network */
+	REACH_LOCAL,   /* this machine */
+	REACH_NEVER,   /* link-local (cloud metadata), multicast, unspecified, reserved */
+};
+
+/* Of an IPv4 or IPv6 address; one that carries another (mapped, NAT64, 6to4) is judged by that. */
+enum reach reach_of(const struct sockaddr *address);
+
+/* Of a host as it stands in a URL, without brackets: literal addresses and localhost. Other names: public. */
+enum reach reach_of_host(const char *host);
+
+/* "a public address", for errors. */
+const char *reach_name(enum reach reach);
+
+#endif
