@@ -30,11 +30,11 @@ ALLOWED = {
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
     "service": SERVICES | {"http", "tar"},
     "api": SERVICES | {"service"},
-    "agent": SERVICES,
+    "agent": BELOW_RUNTIME,  # tools for models and their protocol: knows nothing of who does the work
     "job": SERVICES | {"agent"},
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
-    "cli": SERVICES | {"client"},
+    "cli": SERVICES | {"client", "agent"},
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mcp_loop.c - the one poll loop: the client's lines, what jobs wait for, and answers to a client that may be
+ * slow. While more than QUEUE_BYTES of them are not taken, nothing more is read: what a client can make
+ * us keep has an end. When it goes away (the end of stdin, a closed stdout) everything ends.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "cli/mcp.h"
+
+enum { BEAT_S = 1, FIXED = 3 };
+
+void server_log(const struct err *e)
+{
+	fail(0, e);
+}
+
+int server_choose(struct server *s, struct err *e)
+{
+	const char *named = getenv("CLOCHE_SOCKET");
+	struct err none = {0};
+
+	if (s->has_service || s->here.direct || service_is_unwanted())
+		return 0;
+	service_done(&s->service);
+	s->has_service = service_find(&s->service, &s->places, &none) == 0;
+	if (s->has_service || !named || !*named)
+		return 0;
+	*e = none;
+	return -1;
+}
+
+/* ---- answers ---- */
+
+static void flush(struct server *s)
+{
+	size_t sent = 0;
+
+	while (sent < s->queued && !s->client_gone) {
+		struct pollfd p = {s->out, POLLOUT, 0};
+		/* A pipe takes this much whenever it says that it takes something: stdout may be one that
+		 * others have too, and must not become nonblocking for them. */
+		size_t left = s->queued - sent, n = left < 4096 ? left : 4096;
+		ssize_t r;
+
+		if (poll(&p, 1, 0) <= 0 || !(p.revents & (POLLOUT | POLLERR | POLLHUP)))
+			break;
+		r = write(s->out, s->queue + sent, n);
+		if (r < 0 && errno != EINTR && errno != EAGAIN)
+			s->client_gone = true;
+		if (r > 0)
+			sent += (size_t)r;
+	}
+	s->queued -= sent;
+	memmove(s->queue, s->queue + sent, s->queued);
+	if (s->queued == 0 && s->queue_room > 1 << 20) {
+		free(TAKE_PTR(s->queue));
+		s->queue_room = 0;
+	}
+}
+
+static bool enqueue(struct server *s, const char *text, size_t size)
+{
+	if (s->queued + size + 1 > s->queue_room) {
+		size_t room = s->queue_room ? s->queue_room : 16384;
+		char *more;
+
+		while (room < s->queued + size + 1)
+			room *= 2;
+		more = realloc(s->queue, room);
+		if (!more)
+			return false;
+		s->queue = more;
+		s->queue_room = room;
+	}
+	memcpy(s->queue + s->queued, text, size);
+	s->queued += size;
+	s->queue[s->queued++] = '\n';
+	return true;
+}
+
+/* Takes the message over. One that cannot be sent would leave its asker waiting: that is the end. */
+void server_send(struct server *s, json_t *message)
+{
+	_cleanup_free_ char *text = NULL;
+
+	if (s->wants_result) {
+		if (json_object_get(message, "id"))
+			json_decref(TAKE_PTR(s->answer));
+		if (json_object_get(message, "id"))
+			s->answer = json_incref(message);
+		json_decref(message);
+		return;
+	}
+	text = message ? json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	json_decref(message);
+	if (!text || !enqueue(s, text, strlen(text))) {
+		struct err e = {0};
+
+		err_set(&e, ENOMEM, "make an answer");
+		server_log(&e);
+		s->client_gone = true;
+		return;
+	}
+	flush(s);
+}
+
+/* ---- progress ---- */
+
+static bool runs(const struct job *j)
+{
+	return j->limit_s > 0 && j->c->wants_progress;
+}
+
+static void beat(struct server *s)
+{
+	for (struct job *j = s->jobs; j; j = j->next) {
+		double elapsed = (double)(now_us() - j->began_us) / 1e6;
+		char text[64];
+
+		if (!runs(j) || elapsed < j->told_s + BEAT_S)
+			continue;
+		j->told_s = elapsed;
+		elapsed = elapsed < j->limit_s ? elapsed : j->limit_s;
+		snprintf(text, sizeof text, "running for %.0f s of at most %.6g s", elapsed,
+			 j->limit_s);
+		mcp_progress(j->c, elapsed, j->limit_s, text);
+	}
+}
+
+/* How long to wait: to the next second if somebody wants to know, else without end. */
+static int patience(const struct server *s)
+{
+	for (const struct job *j = s->jobs; j; j = j->next)
+		if (runs(j))
+			return BEAT_S * 1000;
+	return -1;
+}
+
+/* ---- waiting ---- */
+
+static int job_fd(const struct job *j)
+{
+	return j->direct.pid > 0 ? j->direct.fd : j->http ? call_fd(j->http) : -1;
+}
+
+static bool is_job(const struct server *s, const struct job *job)
+{
+	for (const struct job *j = s->jobs; j; j = j->next)
+		if (j == job)
+			return true;
+	return false;
+}
+
+static void read_client(struct server *s, int input, struct rpc_lines *lines)
+{
+	char data[64 << 10];
+	ssize_t n = read(input, data, sizeof data);
+
+	if (n > 0)
+		rpc_feed(lines, data, (size_t)n, mcp_line, s->mcp);
+	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+		s->client_gone = true;
+}
+
+int server_turn(struct server *s, int input, int signals, struct rpc_lines *lines, struct err *e)
+{
+	struct pollfd p[FIXED + MCP_MAX_CALLS];
+	struct job *of[MCP_MAX_CALLS];
+	size_t count = 0;
+
+	p[0] = (struct pollfd){s->queued < QUEUE_BYTES ? input : -1, POLLIN, 0};
+	p[1] = (struct pollfd){signals, POLLIN, 0};
+	/* without events, poll still tells when the reader goes away */
+	p[2] = (struct pollfd){s->wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
+	for (struct job *j = s->jobs; j && count < MCP_MAX_CALLS; j = j->next) {
+		short events = j->direct.pid > 0 ? POLLIN : j->http ? call_events(j->http) : 0;
+
+		of[count] = j;
+		p[FIXED + count++] = (struct pollfd){job_fd(j), events, 0};
+	}
+	if (poll(p, FIXED + count, patience(s)) < 0)
+		return errno == EINTR ? 0 : err_set(e, errno, "wait for the client");
+	if (p[1].revents)
+		return 1;
+	if (p[2].revents & (POLLERR | POLLHUP | POLLNVAL))
+		s->client_gone = true;
+	else if (p[2].revents & POLLOUT)
+		flush(s);
+	for (size_t i = 0; i < count; i++)
+		if (p[FIXED + i].revents && is_job(s, of[i]) && job_fd(of[i]) == p[FIXED + i].fd)
+			job_pump(of[i]);
+	beat(s);
+	if (p[0].revents && !s->client_gone)
+		read_client(s, input, lines);
+	return s->client_gone ? 1 : 0;
+}
