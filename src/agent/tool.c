@@ -163,7 +163,7 @@ static int check_together(struct tool_call *c, const json_t *arguments,
 	const json_t *timeout = json_object_get(arguments, "timeout");
 	const char *encoding = json_string_value(json_object_get(arguments, "encoding"));
 
-	if (timeout && !(c->timeout_s > 0 && isfinite(c->timeout_s)))
+	if (json_is_number(timeout) && !(c->timeout_s > 0 && isfinite(c->timeout_s)))
 		return err_set(e, 0, "The argument \"timeout\" must be more than 0 seconds.");
 	if (c->timeout_s > view->timeout_s)
 		c->timeout_s = view->timeout_s;
@@ -239,7 +239,7 @@ static void tell_run(FILE *f, const struct tool_view *view)
 		fprintf(f, " Every call gets a new, empty sandbox that is thrown away afterwards, "
 			   "unless \"sandbox\" names a kept one, where files stay.");
 	}
-	if (!view->kept || !view->session)
+	if (view->kept && !view->session)
 		fprintf(f, " Files that the program writes to /output come back: images are shown, "
 			   "others are listed.");
 }

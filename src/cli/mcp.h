@@ -124,6 +124,8 @@ struct job {
 	bool makes_kept;        /* it makes the session's, others wait for it */
 	bool waits_for_kept;
 	void (*in_kept)(struct job *j);
+	struct lines lines; /* of a run's stream */
+	struct captured out, err;
 	json_t *result, *content; /* of a run, and what is shown of it */
 	json_t *files;            /* of a run here: what was in /output */
 	size_t next_artifact, images, image_bytes;
@@ -140,13 +142,20 @@ void job_failed(struct job *j, int status, const struct err *e);
 /* Gone without an answer. */
 void job_free(struct job *j);
 
-/* A request to the service. target and body (may be NULL) are taken over; volumes: with the descriptors. */
+/* A request to the service. target and body (may be NULL) are taken over; volumes: with the
+ * descriptors. What answers to "…?stream" goes to run_take(). */
 void job_ask(struct job *j, const char *method, char *target, const char *type, char *body,
 	     size_t size, bool volumes, void (*then)(struct job *j, int status, struct err *e));
 /* Do what can be done now, for a descriptor that is ready. */
 void job_pump(struct job *j);
 /* The answer as JSON; NULL: it is none. */
 json_t *job_json(struct job *j) must_check;
+
+/* mcp_run.c: begin a run in a new sandbox. */
+void run_begin(struct job *j);
+/* A response_sink for a run's stream; context is the job. */
+int run_take(void *job, const char *data, size_t size, struct err *e) must_check;
+void run_done(struct job *j);
 /* A run's answer is there: answer with it. */
 void job_ran(struct job *j, int status, struct err *e);
 /* What runs, of a run's body: "language" and "code", or "command". */

@@ -243,7 +243,7 @@ static void exec_begin(struct job *j)
 		json_object_set(body, "max_output", output);
 	if (job_command(j, body, &e) == 0)
 		text = json_dumps(body, JSON_COMPACT);
-	if (!text || asprintf(&target, "/v1/sandboxes/%s/exec", j->sandbox) < 0) {
+	if (!text || asprintf(&target, "/v1/sandboxes/%s/exec?stream", j->sandbox) < 0) {
 		free(text);
 		err_set(&e, ENOMEM, "make a request");
 		job_failed(j, 503, &e);

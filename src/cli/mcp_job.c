@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mcp_job.c - one call under way: requests to the service one after the other, or a child, until it is
- * answered or cancelled. Freeing a job ends its run: the connection is gone, or the child's socket.
+ * answered or cancelled. Freeing a job ends its run: the stream's reader is gone, or the child's socket.
  *
  * What a model is told of failures is general (codes.def); paths of this machine and what the service said
  * go to stderr.
@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/fd.h"
 #include "base/json.h"
 
@@ -29,6 +28,7 @@ void job_free(struct job *j)
 	json_decref(j->result);
 	json_decref(j->content);
 	json_decref(j->files);
+	run_done(j);
 	if (j->makes_kept)
 		kept_leave(j);
 	free(j);
@@ -79,6 +79,8 @@ void job_ask(struct job *j, const char *method, char *target, const char *type, 
 	     size_t size, bool volumes, void (*then)(struct job *j, int status, struct err *e))
 {
 	struct server *s = j->s;
+	const char *query = target ? strrchr(target, '?') : NULL;
+	bool streams = query && strcmp(query, "?stream") == 0;
 	struct request q = {.method = method,
 			    .target = target,
 			    .type = type,
@@ -86,7 +88,9 @@ void job_ask(struct job *j, const char *method, char *target, const char *type, 
 			    .body = body,
 			    .body_size = size,
 			    .fds = s->fds,
-			    .fd_count = volumes && s->service.local ? s->fd_count : 0};
+			    .fd_count = volumes && s->service.local ? s->fd_count : 0,
+			    .sink = streams ? run_take : NULL,
+			    .sink_context = j};
 	struct err e = {0};
 
 	call_free(TAKE_PTR(j->http));
@@ -158,221 +162,7 @@ json_t *job_json(struct job *j)
 	return NULL;
 }
 
-/* ---- what a run shows ---- */
-
-/* The contract's object without what is of no use to a model, or names this machine. */
-static json_t *structured_result(const struct job *j)
-{
-	static const char *const keys[] = {"id",         "ok",        "reason",   "error_code",
-					   "retryable",  "exit_code", "signal",   "timed_out",
-					   "stdout",     "stderr",    "encoding", "output",
-					   "limits_hit", "usage"};
-	json_t *made = json_object(), *rows = json_array(), *row;
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(keys); i++) {
-		json_t *value = json_object_get(j->result, keys[i]);
-
-		json_object_set(made, keys[i], value ? value : json_null());
-	}
-	json_object_set(made, "message", json_object_get(j->result, "model_message"));
-	json_object_set_new(made, "sandbox", *j->sandbox ? json_string(j->sandbox) : json_null());
-	json_array_foreach(json_object_get(j->result, "artifacts"), i, row) {
-		json_t *uri = json_object_get(row, "uri");
-
-		json_array_append_new(rows, json_pack("{sO? sO? sO? sO?}", "path",
-						      json_object_get(row, "path"), "bytes",
-						      json_object_get(row, "bytes"), "skipped",
-						      json_object_get(row, "skipped"), "uri", uri));
-	}
-	json_object_set_new(made, "artifacts", rows);
-	return made;
-}
-
-static void show(struct job *j)
-{
-	struct server *s = j->s;
-	_cleanup_free_ char *text = text_of_result(j->result, s->form, s->max_chars);
-	json_t *all = json_pack("[{ss ss}]", "type", "text", "text", text ? text : "");
-	bool failed = !json_is_true(json_object_get(j->result, "ok"));
-
-	json_array_extend(all, j->content);
-	if (s->wants_result) {
-		json_decref(s->result);
-		s->result = json_incref(j->result);
-	}
-	job_answer(j, all, structured_result(j), failed);
-}
-
-/* An image is shown, an SVG is a text; the rest can be read by whoever asks for it. */
-static void add_file(struct job *j, json_t *row, const struct shelved *r, const char *data,
-		     size_t size)
-{
-	const char *mime = data ? mime_of(r->name, data, size) : r->mime;
-	bool fits = data && size <= IMAGE_BYTES && j->images < IMAGES_MAX &&
-		    j->image_bytes + size <= IMAGES_BYTES;
-	json_t *item = NULL;
-
-	json_object_set_new(row, "uri", json_string(r->uri));
-	if (fits && mime_is_image(mime))
-		item = image_content(mime, data, size);
-	else if (fits && strcmp(mime, "image/svg+xml") == 0)
-		item = json_pack("{ss so}", "type", "resource", "resource",
-				 resource_contents(r->uri, mime, data, size));
-	if (item) {
-		j->images++;
-		j->image_bytes += size;
-	} else {
-		item = json_pack("{ss ss ss ss sI}", "type", "resource_link", "uri", r->uri, "name",
-				 r->name, "mimeType", mime, "size", (json_int_t)r->size);
-	}
-	json_array_append_new(j->content, item);
-}
-
-static bool may_be_image(const struct shelved *r)
-{
-	return strncmp(r->mime, "image/", 6) == 0 && r->size <= IMAGE_BYTES;
-}
-
-static void next_file(struct job *j);
-
-static void fetched(struct job *j, int status, struct err *e)
-{
-	json_t *rows = json_object_get(j->result, "artifacts");
-	json_t *row = json_array_get(rows, j->next_artifact - 1);
-	const char *path = json_string_value(json_object_get(row, "path"));
-	const char *uri = json_string_value(json_object_get(row, "uri"));
-	const struct shelved *r = uri ? shelf_find(&j->s->shelf, uri) : NULL;
-	size_t size = 0;
-	const char *data = e ? NULL : call_text(j->http, &size);
-
-	(void)status;
-	if (e)
-		server_log(e);
-	if (r && path)
-		add_file(j, row, r, data, size);
-	next_file(j);
-}
-
-/* A file of a run here: its bytes came along. */
-static void add_own(struct job *j, json_t *row, const char *path, const char *run)
-{
-	const json_t *coded = json_object_get(j->files, path);
-	_cleanup_free_ char *data = NULL;
-	const struct shelved *r;
-	size_t size;
-
-	if (!json_is_string(coded) ||
-	    base64_decode(json_string_value(coded), json_string_length(coded), &data, &size) < 0)
-		return;
-	r = shelf_put(&j->s->shelf, run, path, size, data);
-	if (r)
-		add_file(j, row, r, data, size);
-}
-
-/* Look at the files of the result one after the other; those that may be images are fetched. */
-static void next_file(struct job *j)
-{
-	json_t *rows = json_object_get(j->result, "artifacts"), *row;
-	const char *run = text_of(j->result, "id");
-
-	while ((row = json_array_get(rows, j->next_artifact++)) && j->next_artifact <= SHELF_ROWS) {
-		const char *path = json_string_value(json_object_get(row, "path"));
-		json_int_t bytes = json_integer_value(json_object_get(row, "bytes"));
-		const struct shelved *r;
-
-		if (!path || json_is_string(json_object_get(row, "skipped")) || bytes < 0)
-			continue;
-		if (j->files) {
-			add_own(j, row, path, run);
-			continue;
-		}
-		r = shelf_put(&j->s->shelf, run, path, (size_t)bytes, NULL);
-		if (r && may_be_image(r) && j->images < IMAGES_MAX) {
-			json_object_set_new(row, "uri", json_string(r->uri));
-			job_ask(j, "GET", strdup(r->target), NULL, NULL, 0, false, fetched);
-			return;
-		}
-		if (r)
-			add_file(j, row, r, NULL, r->size);
-	}
-	if (json_array_size(rows) > 0)
-		mcp_resources_changed(j->s->mcp);
-	show(j);
-}
-
-void job_ran(struct job *j, int status, struct err *e)
-{
-	if (!e && !j->result)
-		j->result = job_json(j);
-	if (e && *j->sandbox && (status == 404 || status == 410)) {
-		job_text(j, "The kept sandbox has ended; its files are gone.", true);
-		return;
-	}
-	if (e || !j->result) {
-		struct err none = {0};
-
-		err_set(&none, 0, "the service's answer is no result");
-		job_failed(j, e ? status : 500, e ? e : &none);
-		return;
-	}
-	j->content = json_array();
-	next_file(j);
-}
-
 /* ---- beginning ---- */
-
-int job_command(const struct job *j, json_t *body, struct err *e)
-{
-	const struct tool_call *t = &j->c->tool;
-	json_t *text = json_stringn(t->code, t->code_size);
-
-	if (t->id == TOOL_RUN_SHELL && t->code_size < SPEC_ARG_BYTES)
-		return json_object_set_new(body, "command",
-					   json_pack("[sso]", "bash", "-c", text)) < 0
-			       ? err_set(e, ENOMEM, "make a request")
-			       : 0;
-	if (json_object_set_new(body, "language",
-				json_string(language_name(tools[t->id].language))) < 0 ||
-	    json_object_set_new(body, "code", text) < 0)
-		return err_set(e, ENOMEM, "make a request");
-	return 0;
-}
-
-static void run_there(struct job *j)
-{
-	json_t *body = json_copy(j->s->run_body);
-	_cleanup_free_ char *text = NULL;
-	struct err e = {0};
-
-	if (j->c->tool.timeout_s > 0)
-		json_object_set_new(body, "timeout", json_real(j->c->tool.timeout_s));
-	if (body && job_command(j, body, &e) == 0)
-		text = json_dumps(body, JSON_COMPACT);
-	json_decref(body);
-	if (text) {
-		size_t size = strlen(text);
-
-		job_ask(j, "POST", strdup("/v1/runs"), "application/json", TAKE_PTR(text), size,
-			true, job_ran);
-	} else {
-		job_failed(j, 0, &e);
-	}
-}
-
-static void run_begin(struct job *j)
-{
-	struct err e = {0};
-	double limit = mcp_view(j->c).timeout_s;
-
-	j->limit_s = j->c->tool.timeout_s > 0 ? j->c->tool.timeout_s : limit;
-	if (j->s->has_service)
-		run_there(j);
-	else if (direct_start(j, &e) < 0) {
-		e.code = CODE_SANDBOX_CREATE_FAILED;
-		job_failed(j, 0, &e);
-	}
-}
 
 static void resource_read(struct job *j, int status, struct err *e)
 {

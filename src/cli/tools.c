@@ -15,6 +15,8 @@
 #include "base/json.h"
 #include "cli/mcp.h"
 
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
 /* ---- the list ---- */
 
 static const struct tool_format *find_format(const char *name)
@@ -46,6 +48,10 @@ static int choose_tools(const struct mcp_base *b, bool all, enum tool_id ids[TOO
 			ids[(*count)++] = id;
 	if (b->name && *count != 1)
 		return err_set(e, 0, "--name: name one tool");
+	/* What every provider takes. */
+	if (b->name &&
+	    (!*b->name || strlen(b->name) > 64 || strspn(b->name, NAME_CHARS) < strlen(b->name)))
+		return err_set(e, 0, "--name %.70s: give 1 to 64 of A-Z a-z 0-9 _ -", b->name);
 	return 0;
 }
 
