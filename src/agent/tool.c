@@ -32,7 +32,7 @@ static const struct argument_row {
 	bool raw;         /* may hold NUL characters */
 	const char *help;
 } rows[ARG_COUNT] = {
-	{"code", KIND_STRING, TOOL_CODE_BYTES, true, "The program. Print what you want to see."},
+	{"code", KIND_STRING, TOOL_CODE_BYTES, false, "The program. Print what you want to see."},
 	{"command", KIND_STRING, TOOL_CODE_BYTES, false, "The bash script."},
 	{"timeout", KIND_NUMBER, 0, false,
 	 "Seconds after which the run is ended; never more than the default."},
