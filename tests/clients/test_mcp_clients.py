@@ -65,8 +65,10 @@ def test_npm(way, package, mode, revision):
 def test_the_inspectors_command_line(way):
     inspector = os.path.join(clients.node(), "node_modules", ".bin", "mcp-inspector")
 
+    (setting,) = (f"{k}={v}" for k, v in way.items())  # it gives the server no other variable of ours
+
     def inspect(*args, status=0):
-        done = subprocess.run([inspector, "--cli", cloche.binary(), "mcp", *args], env=cloche.environment(way), capture_output=True, text=True,
+        done = subprocess.run([inspector, "--cli", "-e", setting, cloche.binary(), "mcp", *args], env=cloche.environment(way), capture_output=True, text=True,
                               timeout=60)
         assert done.returncode == status, done
         return json.loads(done.stdout)
