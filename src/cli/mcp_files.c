@@ -361,10 +361,11 @@ static void file_known(struct job *j, int status, struct err *e)
 	struct tool_call *t = &j->c->tool;
 	_cleanup_json_ json_t *stat = answer_of(j, status, e);
 	const char *type = text_of(stat, "type");
-	long long most = t->limit;
+	long long most;
 
 	if (!stat)
 		return;
+	most = t->limit;
 	j->file_size = json_integer_value(json_object_get(stat, "size"));
 	if (strcmp(type, "file") != 0) {
 		job_text(j,

@@ -173,7 +173,8 @@ int server_turn(struct server *s, int input, int signals, struct rpc_lines *line
 	struct job *of[MCP_MAX_CALLS];
 	size_t count = 0;
 
-	p[0] = (struct pollfd){s->queued < QUEUE_BYTES ? input : -1, POLLIN, 0};
+	/* Who has hung up is noticed even while nothing is read. */
+	p[0] = (struct pollfd){input, s->queued < QUEUE_BYTES ? POLLIN : POLLRDHUP, 0};
 	p[1] = (struct pollfd){signals, POLLIN, 0};
 	/* without events, poll still tells when the reader goes away */
 	p[2] = (struct pollfd){s->wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
@@ -195,7 +196,9 @@ int server_turn(struct server *s, int input, int signals, struct rpc_lines *line
 		if (p[FIXED + i].revents && is_job(s, of[i]) && job_fd(of[i]) == p[FIXED + i].fd)
 			job_pump(of[i]);
 	beat(s);
-	if (p[0].revents && !s->client_gone)
+	if (p[0].revents && p[0].events == POLLRDHUP)
+		s->client_gone = true;
+	else if (p[0].revents && !s->client_gone)
 		read_client(s, input, lines);
 	return s->client_gone ? 1 : 0;
 }

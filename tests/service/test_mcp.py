@@ -638,6 +638,24 @@ def test_a_flood_that_nobody_reads(way):
             assert m.read()["id"] == 1
 
 
+def test_a_flood_and_then_nothing(way):
+    """Who does not read answers and closes stdin has gone."""
+    m = Mcp(env=way)
+    m.hello()
+    os.set_blocking(m.process.stdin.fileno(), False)
+    line, stuck = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n' * 1000, time.monotonic()
+    while time.monotonic() - stuck < 1:
+        try:
+            os.write(m.process.stdin.fileno(), line)
+            stuck = time.monotonic()
+        except BlockingIOError:
+            time.sleep(0.01)
+    m.process.stdin.close()
+    assert m.process.wait(5) == 0
+    m.process.stdout.close()
+    m.process.stderr.close()
+
+
 def test_messages_in_pieces_and_together(mcp):
     one = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n'
     for byte in one % 1:
