@@ -167,38 +167,55 @@ static void read_client(struct server *s, int input, struct rpc_lines *lines)
 		s->client_gone = true;
 }
 
-int server_turn(struct server *s, int input, int signals, struct rpc_lines *lines, struct err *e)
-{
+struct waiting {
 	struct pollfd p[FIXED + MCP_MAX_CALLS];
 	struct job *of[MCP_MAX_CALLS];
-	size_t count = 0;
+	size_t count;
+};
 
+static void gather(const struct server *s, int input, int signals, struct waiting *w)
+{
 	/* Who has hung up is noticed even while nothing is read. */
-	p[0] = (struct pollfd){input, s->queued < QUEUE_BYTES ? POLLIN : POLLRDHUP, 0};
-	p[1] = (struct pollfd){signals, POLLIN, 0};
+	w->p[0] = (struct pollfd){input, s->queued < QUEUE_BYTES ? POLLIN : POLLRDHUP, 0};
+	w->p[1] = (struct pollfd){signals, POLLIN, 0};
 	/* without events, poll still tells when the reader goes away */
-	p[2] = (struct pollfd){s->wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
-	for (struct job *j = s->jobs; j && count < MCP_MAX_CALLS; j = j->next) {
+	w->p[2] = (struct pollfd){s->wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
+	w->count = 0;
+	for (struct job *j = s->jobs; j && w->count < MCP_MAX_CALLS; j = j->next) {
 		short events = j->direct.pid > 0 ? POLLIN : j->http ? call_events(j->http) : 0;
 
-		of[count] = j;
-		p[FIXED + count++] = (struct pollfd){job_fd(j), events, 0};
+		w->of[w->count] = j;
+		w->p[FIXED + w->count++] = (struct pollfd){job_fd(j), events, 0};
 	}
-	if (poll(p, FIXED + count, patience(s)) < 0)
-		return errno == EINTR ? 0 : err_set(e, errno, "wait for the client");
-	if (p[1].revents)
-		return 1;
-	if (p[2].revents & (POLLERR | POLLHUP | POLLNVAL))
+}
+
+static void serve_client(struct server *s, const struct waiting *w, struct rpc_lines *lines)
+{
+	if (w->p[2].revents & (POLLERR | POLLHUP | POLLNVAL))
 		s->client_gone = true;
-	else if (p[2].revents & POLLOUT)
+	else if (w->p[2].revents & POLLOUT)
 		flush(s);
-	for (size_t i = 0; i < count; i++)
-		if (p[FIXED + i].revents && is_job(s, of[i]) && job_fd(of[i]) == p[FIXED + i].fd)
-			job_pump(of[i]);
-	beat(s);
-	if (p[0].revents && p[0].events == POLLRDHUP)
+	if (w->p[0].revents && w->p[0].events == POLLRDHUP)
 		s->client_gone = true;
-	else if (p[0].revents && !s->client_gone)
-		read_client(s, input, lines);
+	else if (w->p[0].revents && !s->client_gone)
+		read_client(s, w->p[0].fd, lines);
+}
+
+int server_turn(struct server *s, int input, int signals, struct rpc_lines *lines, struct err *e)
+{
+	struct waiting w;
+
+	gather(s, input, signals, &w);
+	if (poll(w.p, FIXED + w.count, patience(s)) < 0)
+		return errno == EINTR ? 0 : err_set(e, errno, "wait for the client");
+	if (w.p[1].revents)
+		return 1;
+	/* What one job does may end another, or begin its next request. */
+	for (size_t i = 0; i < w.count; i++)
+		if (w.p[FIXED + i].revents && is_job(s, w.of[i]) &&
+		    job_fd(w.of[i]) == w.p[FIXED + i].fd)
+			job_pump(w.of[i]);
+	beat(s);
+	serve_client(s, &w, lines);
 	return s->client_gone ? 1 : 0;
 }
