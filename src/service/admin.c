@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "service/handlers.h"
+#include "service/pool.h"
 
 /* ---- audit ---- */
 
@@ -187,6 +188,50 @@ void runtimes_list(struct call *c)
 				: "the spawner does not answer"));
 }
 
+/* Half of what was counted took at most this: the upper bound of a bucket, in milliseconds. */
+static json_t *at_most_ms(const struct histogram *h, double part)
+{
+	uint64_t below = 0;
+
+	if (h->count == 0)
+		return json_null();
+	for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		below += h->bucket[i];
+		if ((double)below >= (double)h->count * part)
+			return json_real((double)histogram_bounds[i] / 1000);
+	}
+	return json_null();
+}
+
+static json_t *times_json(const struct histogram *h)
+{
+	return json_pack("{sI so so}", "count", (json_int_t)h->count, "p50_ms", at_most_ms(h, 0.5),
+			 "p99_ms", at_most_ms(h, 0.99));
+}
+
+void pool_get(struct call *c)
+{
+	const struct service *v = c->service;
+	const struct metrics *m = &v->metrics;
+	json_t *misses = json_object();
+	struct pool_counts p;
+
+	pool_count(v, &p);
+	for (int i = 0; i < MISS_COUNT; i++)
+		json_object_set_new(misses, pool_miss_names[i],
+				    json_integer((json_int_t)p.misses[i]));
+	call_reply(c, 200,
+		   json_pack("{sI sI sI sI sI sI sI sI sI sI so s{so so so}}", "kinds",
+			     (json_int_t)p.kinds, "ready", (json_int_t)p.ready, "making",
+			     (json_int_t)p.making, "dying", (json_int_t)v->dying_count,
+			     "memory_bytes", (json_int_t)p.memory_bytes, "made", (json_int_t)p.made,
+			     "failed", (json_int_t)p.failed, "dropped", (json_int_t)p.dropped,
+			     "hits", (json_int_t)p.hits, "interpreter_hits",
+			     (json_int_t)p.waiting_hits, "misses", misses, "times", "begin",
+			     times_json(&m->begin), "run", times_json(&m->run), "teardown",
+			     times_json(&m->teardown)));
+}
+
 void healthz(struct call *c)
 {
 	const struct service *v = c->service;
@@ -255,11 +300,41 @@ static void by_reason(struct text *t, const char *name, const char *help,
 		     (unsigned long long)counts[i]);
 }
 
-static void seconds(struct text *t, const char *name, const char *help, uint64_t sum_us,
-		    uint64_t count)
+static void seconds(struct text *t, const char *name, const char *help, const struct histogram *h)
 {
-	line(t, "# TYPE %s summary\n# UNIT %s seconds\n# HELP %s %s\n%s_sum %.6f\n%s_count %llu\n",
-	     name, name, name, help, name, (double)sum_us / 1e6, name, (unsigned long long)count);
+	uint64_t below = 0;
+
+	line(t, "# TYPE %s histogram\n# UNIT %s seconds\n# HELP %s %s\n", name, name, name, help);
+	for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		below += h->bucket[i];
+		line(t, "%s_bucket{le=\"%g\"} %llu\n", name, (double)histogram_bounds[i] / 1e6,
+		     (unsigned long long)below);
+	}
+	line(t, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.6f\n%s_count %llu\n", name,
+	     (unsigned long long)h->count, name, (double)h->sum_us / 1e6, name,
+	     (unsigned long long)h->count);
+}
+
+static void pool_metrics(struct text *t, const struct service *v)
+{
+	struct pool_counts p;
+
+	pool_count(v, &p);
+	gauge(t, "cloche_pool_kinds", "Kinds of sandboxes that are prepared.", p.kinds);
+	gauge(t, "cloche_pool_ready", "Prepared sandboxes.", p.ready);
+	gauge(t, "cloche_pool_making", "Sandboxes that are being prepared.", p.making);
+	gauge(t, "cloche_pool_memory_bytes", "Memory of the prepared sandboxes.", p.memory_bytes);
+	counter(t, "cloche_pool_made", "Sandboxes that were prepared.", p.made);
+	counter(t, "cloche_pool_failed", "Sandboxes that could not be prepared.", p.failed);
+	counter(t, "cloche_pool_dropped", "Prepared sandboxes that nobody has used.", p.dropped);
+	counter(t, "cloche_pool_hits", "Runs that got a prepared sandbox.", p.hits);
+	counter(t, "cloche_pool_interpreter_hits", "And in it an interpreter that waited.",
+		p.waiting_hits);
+	line(t,
+	     "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
+	for (int i = 0; i < MISS_COUNT; i++)
+		line(t, "cloche_pool_misses_total{cause=\"%s\"} %llu\n", pool_miss_names[i],
+		     (unsigned long long)p.misses[i]);
 }
 
 void metrics(struct call *c)
@@ -292,9 +367,15 @@ void metrics(struct call *c)
 	by_reason(t, "cloche_sandboxes_ended", "Sandboxes that ended, by reason.",
 		  m->sandboxes_ended);
 	by_reason(t, "cloche_runs", "Runs that ended, by reason.", m->runs);
-	seconds(t, "cloche_sandbox_create_seconds", "From request to running.", m->create_us_sum,
-		m->create_count);
-	seconds(t, "cloche_run_seconds", "From request to result.", m->exec_us_sum, m->exec_count);
+	seconds(t, "cloche_sandbox_create_seconds", "From request to running.", &m->create);
+	seconds(t, "cloche_run_begin_seconds", "From request to the command's beginning.",
+		&m->begin);
+	seconds(t, "cloche_run_seconds", "From request to result.", &m->run);
+	seconds(t, "cloche_sandbox_teardown_seconds",
+		"From the kill of a sandbox that nobody waits for to its death.", &m->teardown);
+	gauge(t, "cloche_sandboxes_dying", "Sandboxes that are killed behind the answers.",
+	      v->dying_count);
+	pool_metrics(t, v);
 	counter(t, "cloche_output_bytes", "Output that commands wrote.", m->output_bytes);
 	counter(t, "cloche_quota_refusals", "Requests refused for a quota.", m->refused_quota);
 	gauge(t, "cloche_spawner_up", "1 when the spawner answers.", link_is_up(v->link));
