@@ -236,6 +236,19 @@ static void next_file(struct job *j)
 	show(j);
 }
 
+/* Why there was no sandbox is for who runs this machine. */
+static void log_failure(const struct job *j)
+{
+	struct result r;
+	struct err e = {0};
+
+	if (!result_end(j->result, &r) || reasons[r.reason].exit_status != EXIT_CLOCHE ||
+	    strcmp(r.stage, "exec") == 0)
+		return;
+	err_set(&e, 0, "%s: %s", reasons[r.reason].name, r.message);
+	server_log(&e);
+}
+
 void job_ran(struct job *j, int status, struct err *e)
 {
 	if (e && *j->sandbox && (status == 404 || status == 410)) {
@@ -249,6 +262,7 @@ void job_ran(struct job *j, int status, struct err *e)
 		job_failed(j, e ? status : 500, e ? e : &none);
 		return;
 	}
+	log_failure(j);
 	j->content = json_array();
 	next_file(j);
 }

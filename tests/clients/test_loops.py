@@ -47,10 +47,10 @@ class Provider:
         self.server.server_close()
 
 
-def run(name, tmp_path, **env):
+def run(name, tmp_path, _requirements="requirements.txt", **env):
     (tmp_path / "cloche").symlink_to(cloche.binary())
     env = cloche.environment({"CLOCHE_DIRECT": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL": "scripted", **env})
-    done = subprocess.run([clients.python(), cloche.TOP / "examples" / name, QUESTION], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([clients.python(_requirements), cloche.TOP / "examples" / name, QUESTION], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -72,13 +72,17 @@ def test_anthropic(tmp_path):
     assert bad["tool_use_id"] == "toolu_2" and "no argument" in bad["content"]
 
 
-def test_openai(tmp_path):
-    def completion(message, finish="tool_calls"):
-        return {"id": "c", "object": "chat.completion", "created": 1, "model": "scripted",
-                "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": None, **message}}]}
+def completion(message, finish="tool_calls"):
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "scripted",
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+            "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": None, **message}}]}
 
-    def call(number, arguments, name="run_python"):
-        return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+def call(number, arguments, name="run_python"):
+    return {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_openai(tmp_path):
     calls = [call(1, json.dumps({"code": CODE})), call(2, '{"code": "print(1'), call(3, "{}", "no_such_tool")]
     with Provider(completion({"tool_calls": calls}), completion({"content": "It is 832040."}, "stop")) as p:
         assert run("openai_loop.py", tmp_path, OPENAI_BASE_URL=p.url + "/v1", OPENAI_API_KEY="x") == "It is 832040.\n"
@@ -101,3 +105,18 @@ def test_gemini(tmp_path):
     assert declared[0]["parameters"]["type"] == "OBJECT" and declared[0]["parameters"]["properties"]["code"]["type"] == "STRING"
     (part,) = second["contents"][-1]["parts"]
     assert part["functionResponse"]["name"] == "run_python" and part["functionResponse"]["response"] == {"result": "exit=0\nstdout:\n832040\nstderr:\n"}
+
+
+@pytest.mark.parametrize("name, model, answer", [("langgraph_agent.py", "openai:scripted", "exit=0\nstdout:\n832040\nstderr:"),
+                                                 ("langchain_tool.py", "openai:scripted", "832040"),
+                                                 ("openai_agents.py", "scripted", "exit=0\nstdout:\n832040\nstderr:")])
+def test_agents(tmp_path, name, model, answer):
+    """Frameworks that loop by themselves, with cloche over MCP or as one function."""
+    bodies = completion({"tool_calls": [call(1, json.dumps({"code": CODE}))]}), completion({"content": "It is 832040."}, "stop")
+    with Provider(*bodies) as p:
+        printed = run(name, tmp_path, "requirements-agents.txt", OPENAI_BASE_URL=p.url + "/v1", OPENAI_API_KEY="x", MODEL=model)
+    assert printed == "It is 832040.\n"
+    assert "run_python" in [t["function"]["name"] for t in p.asked[0][1]["tools"]]
+    (told,) = (m for m in p.asked[1][1]["messages"] if m["role"] == "tool")
+    content = told["content"] if isinstance(told["content"], str) else "".join(c["text"] for c in told["content"])
+    assert told["tool_call_id"] == "call_1" and (answer in content or answer in json.loads(content)["text"]), told

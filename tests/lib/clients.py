@@ -45,11 +45,11 @@ def _made(where, lists, commands):
 
 
 @functools.cache
-def make_python():
-    where = os.path.join(folder(), "python")
-    return _made(where, [HERE / "requirements.txt"], [
+def make_python(requirements="requirements.txt"):
+    where = os.path.join(folder(), requirements.replace(".txt", "").replace("requirements", "python"))
+    return _made(where, [HERE / requirements], [
         ["/usr/bin/python3", "-m", "venv", "env"],
-        ["env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", "requirements.txt"]])
+        ["env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", requirements]])
 
 
 @functools.cache
@@ -58,9 +58,9 @@ def make_node():
     return _made(where, [HERE / "package.json", HERE / "package-lock.json"], [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]])
 
 
-def python():
-    """Its interpreter; skips the calling test without it."""
-    where, why = make_python()
+def python(requirements="requirements.txt"):
+    """The interpreter with these; skips the calling test without it."""
+    where, why = make_python(requirements)
     cloche.need("pypi-clients", where is not None, why and f"packages from PyPI: {why}")
     return os.path.join(where, "env", "bin", "python")
 

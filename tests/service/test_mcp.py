@@ -237,6 +237,23 @@ def test_annotations_are_what_the_tools_do(mcp):
     assert "URLError" in mcp.tool("run_python", code="import urllib.request as u; u.urlopen('http://1.1.1.1', timeout=2)").text
 
 
+@pytest.mark.needs("root")
+def test_why_there_is_no_sandbox_is_for_the_operator():
+    """Nobody has no ids for sandboxes of its own: the model is told in general words, and stderr why."""
+    p = cloche.start(["mcp"], env={"CLOCHE_DIRECT": "1"}, uid=cloche.NOBODY)
+    call = {"name": "run_python", "arguments": {"code": "1"}}
+    lines = [{"method": "initialize", "params": {"protocolVersion": "2025-11-25"}}, {"method": "tools/call", "params": call}]
+    for number, line in enumerate(lines):
+        p.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, **line}).encode() + b"\n")
+        p.stdin.flush()
+        answer = json.loads(p.stdout.readline())
+    r = outcome(answer["result"])
+    assert r.is_error and r.text == "exit=125\nstdout:\nstderr:\n[The sandbox could not be started.]" and r.structured["retryable"]
+    _, log = p.communicate(timeout=10)
+    assert log.startswith(b"cloche: create_failed: ") and log.count(b"\n") == 1, log
+    assert not any(word in json.dumps(r.result) for word in ("subuid", "/etc", "nobody", "cgroup"))
+
+
 # ------------------------------------------------------------------------------------------- plots and other files
 
 WRITE = """
