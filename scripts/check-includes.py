@@ -30,7 +30,7 @@ ALLOWED = {
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
     "service": SERVICES | {"http", "tar"},
     "api": SERVICES | {"service"},
-    "agent": BELOW_RUNTIME,  # tools for models and their protocol: knows nothing of who does the work
+    "agent": BELOW_RUNTIME | {"client"},  # tools for models, their protocol, and what does them by requests to a service
     "job": SERVICES | {"agent"},
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API

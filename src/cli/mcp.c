@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/fd.h"
 #include "base/json.h"
@@ -51,6 +50,14 @@ static const char instructions[] =
 	"Runs code in strict sandboxes that have no access to this machine's files. Print what you want "
 	"to see; write plots and other files to /output. A failed program is told with its exit code and "
 	"stderr: mend the program and run it again.";
+
+static const struct worker_ops ops = {.choose = server_choose,
+				      .log = server_log,
+				      .keep = guard_start,
+				      .start_here = direct_start,
+				      .pump_here = direct_pump,
+				      .outcome_here = direct_outcome,
+				      .end_here = direct_end};
 
 static int set_option(void *values, const struct option *o, const char *value, struct err *e)
 {
@@ -110,16 +117,17 @@ static int read_text_options(struct server *s, struct err *e)
 	const struct mcp_base *b = &s->here;
 	uint64_t chars;
 
-	s->form = b->text ? text_form_find(b->text) : TEXT_EXIT;
-	if (s->form == TEXT_COUNT)
+	s->w.form = b->text ? text_form_find(b->text) : TEXT_EXIT;
+	if (s->w.form == TEXT_COUNT)
 		return err_set(e, 0, "--text %.40s: give exit or plain", b->text);
-	s->max_chars = text_default_chars[s->form];
+	s->w.max_chars = text_default_chars[s->w.form];
 	if (b->max_text) {
 		if (parse_count(b->max_text, 1, OUTPUT_MAX, &chars) < 0)
 			return err_set(e, 0, "--max-text %.40s: give a number from 1 to %d",
 				       b->max_text, OUTPUT_MAX);
-		s->max_chars = (size_t)chars;
+		s->w.max_chars = (size_t)chars;
 	}
+	s->w.unwanted = b->direct || service_is_unwanted();
 	if (b->spec.max_output_bytes > OUTPUT_MAX)
 		return err_set(e, 0, "--max-output: for a model at most 1m");
 	return 0;
@@ -130,7 +138,11 @@ int server_read(struct server *s, const struct verb *verb, int argc, char **argv
 	struct err e = {0};
 	int status;
 
-	*s = (struct server){.service.idle_fd = -1, .guard_pipe = -1, .guard_pidfd = -1, .out = 1};
+	*s = (struct server){.w = {.ops = &ops, .service = &s->service, .fds = s->fds},
+			     .service.idle_fd = -1,
+			     .guard_pipe = -1,
+			     .guard_pidfd = -1,
+			     .out = 1};
 	if (places_find(&s->places, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	status = base_read(&s->here, &s->places, verb, argc, argv, operands);
@@ -155,26 +167,12 @@ static int make_body(struct server *s, struct err *e)
 	if (spec_finish_sandbox(&b->spec, e) < 0)
 		return -1;
 	/* Without a service yet, descriptors are opened all the same. */
-	s->service.local |= !s->has_service;
-	s->run_body = oneshot_body(&o, s->fds, &s->fd_count, e);
-	if (!s->run_body)
+	s->service.local |= !s->w.has_service;
+	s->w.run_body = oneshot_body(&o, s->fds, &s->w.fd_count, e);
+	if (!s->w.run_body)
 		return -1;
-	json_object_del(s->run_body, "command");
-	json_object_set_new(s->run_body, "output", json_true());
-	return 0;
-}
-
-static int make_session(struct server *s, struct err *e)
-{
-	unsigned char random[12];
-	size_t n;
-
-	if (getrandom(random, sizeof random, 0) != sizeof random)
-		return err_set(e, errno, "make a name for the session");
-	n = (size_t)snprintf(s->session, sizeof s->session, "mcp-");
-	for (size_t i = 0; i < sizeof random; i++)
-		n += (size_t)snprintf(s->session + n, sizeof s->session - n, "%02x", random[i]);
-	snprintf(s->session_field, sizeof s->session_field, "X-Cloche-Session: %s\r\n", s->session);
+	json_object_del(s->w.run_body, "command");
+	json_object_set_new(s->w.run_body, "output", json_true());
 	return 0;
 }
 
@@ -182,36 +180,61 @@ struct tool_view server_view(const struct server *s)
 {
 	const struct spec *spec = &s->here.spec;
 	const enum origin *origins = s->here.settings.origins;
-	bool own = !s->has_service || origins[option_find("memory") - options] != ORIGIN_DEFAULT;
+	bool own = !s->w.has_service || origins[option_find("memory") - options] != ORIGIN_DEFAULT;
 
-	return (struct tool_view){.kept = !s->wants_result,
+	return (struct tool_view){.kept = !s->w.wants_result,
 				  .session = s->here.session,
 				  .timeout_s = (double)spec->timeout_us / 1e6,
 				  .memory_mib = own ? (size_t)(spec->memory_bytes >> 20) : 0};
 }
 
+static void on_send(void *context, json_t *message)
+{
+	server_send(context, message);
+}
+
+static void on_begin(void *context, struct mcp_call *c)
+{
+	struct server *s = context;
+
+	worker_begin(&s->w, c);
+}
+
+static void on_cancel(void *context, struct mcp_call *c)
+{
+	(void)context;
+	worker_cancel(c);
+}
+
+static json_t *on_resources(void *context)
+{
+	struct server *s = context;
+
+	return worker_resources(&s->w);
+}
+
+static const struct mcp_host host = {on_send, on_begin, on_cancel, on_resources};
+
 int server_start(struct server *s, struct err *e)
 {
 	const struct mcp_options o = {server_view(s), instructions};
 
-	if (make_session(s, e) < 0 || make_body(s, e) < 0)
+	if (worker_name(&s->w, e) < 0 || make_body(s, e) < 0)
 		return -1;
-	s->mcp = mcp_new(&o, &mcp_job_host, s);
-	return s->mcp ? 0 : err_set(e, ENOMEM, "start");
+	s->w.mcp = mcp_new(&o, &host, s);
+	return s->w.mcp ? 0 : err_set(e, ENOMEM, "start");
 }
 
 void server_done(struct server *s)
 {
-	s->ending = true;
-	mcp_free(s->mcp);
+	s->w.ending = true;
+	mcp_free(s->w.mcp);
 	guard_done(s);
 	service_done(&s->service);
-	while (s->fd_count > 0)
-		fd_close(&s->fds[--s->fd_count]);
-	shelf_done(&s->shelf);
+	while (s->w.fd_count > 0)
+		fd_close(&s->fds[--s->w.fd_count]);
+	worker_done(&s->w);
 	free(s->queue);
-	json_decref(s->run_body);
-	json_decref(s->result);
 	json_decref(s->answer);
 	for (int i = 0; i < 2; i++) {
 		struct mcp_base *b = i ? &s->there : &s->here;
@@ -240,11 +263,11 @@ int verb_mcp(const struct verb *verb, int argc, char **argv)
 
 	if (status < 0) {
 		status = EXIT_CLOCHE;
-		if (server_choose(&s, &e) < 0) {
+		if (server_choose(&s.w, &e) < 0) {
 			fail(status, &e);
 		} else {
 			/* Before anything is read: it starts this program again. */
-			if (!s.has_service)
+			if (!s.w.has_service)
 				scope_enter(&s.places, argc + 1, argv - 1);
 			signals = watch_signals(0, &e);
 			if (signals < 0 || server_start(&s, &e) < 0 || serve(&s, signals, &e) < 0)

@@ -22,6 +22,13 @@
 
 enum { FILES_BYTES = 10 << 20, OUTCOME_BYTES = 16 << 20, SOCKET = 3, PIECE = 64 << 10 };
 
+struct direct {
+	pid_t pid;
+	int fd;
+	char *data;
+	size_t size, room;
+};
+
 static bool is_argument(const struct tool_call *t)
 {
 	return t->id == TOOL_RUN_SHELL && t->code_size < SPEC_ARG_BYTES;
@@ -52,6 +59,11 @@ static json_t *read_files(const char *folder, const struct result *r)
 	return files;
 }
 
+static struct server *server_of(const struct job *j)
+{
+	return (struct server *)j->w; /* its first member */
+}
+
 static int prepare(const struct job *j, struct spec *s, const char *folder, struct err *e)
 {
 	const struct tool_call *t = &j->c->tool;
@@ -66,7 +78,7 @@ static int prepare(const struct job *j, struct spec *s, const char *folder, stru
 	}
 	r = is_argument(t) ? spec_language(s, language, CODE_STRING, t->code, e)
 			   : spec_language(s, language, CODE_STDIN, NULL, e);
-	if (r < 0 || settings_apply_policy(&j->s->here.settings, s, e) < 0)
+	if (r < 0 || settings_apply_policy(&server_of(j)->here.settings, s, e) < 0)
 		return -1;
 	/* Ours, so the operator's folders for the caller's do not bind it. */
 	if (spec_set(s, option_find("out"), folder, e) < 0)
@@ -76,7 +88,7 @@ static int prepare(const struct job *j, struct spec *s, const char *folder, stru
 
 static json_t *run_here(struct job *j, const char *folder, struct err *e)
 {
-	struct mcp_base *base = &j->s->here;
+	struct mcp_base *base = &server_of(j)->here;
 	const struct tool_call *t = &j->c->tool;
 	const struct native_io io = {.stdin_fd = -1,
 				     .stdin_data = t->code,
@@ -89,7 +101,7 @@ static json_t *run_here(struct job *j, const char *folder, struct err *e)
 	json_t *outcome;
 
 	if (prepare(j, &base->spec, folder, e) < 0 ||
-	    native_run(&j->s->places, &base->spec, &io, &r, e) < 0)
+	    native_run(&server_of(j)->places, &base->spec, &io, &r, e) < 0)
 		return NULL;
 	outcome =
 		json_pack("{so so}", "result", result_to_json(&r), "files", read_files(folder, &r));
@@ -127,22 +139,35 @@ static void child(struct job *j, int fd)
 
 int direct_start(struct job *j, struct err *e)
 {
+	struct direct *d = calloc(1, sizeof *d);
 	int ends[2];
-	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-		return err_set(e, errno, "make a socket");
-	pid = fork();
-	if (pid == 0)
+	if (!d || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+		err_set(e, d ? errno : ENOMEM, "make a socket");
+		free(d);
+		return -1;
+	}
+	d->pid = fork();
+	if (d->pid == 0)
 		child(j, ends[1]);
 	close(ends[1]);
-	if (pid < 0) {
+	if (d->pid < 0) {
+		err_set(e, errno, "start a process");
 		close(ends[0]);
-		return err_set(e, errno, "start a process");
+		free(d);
+		return -1;
 	}
 	fcntl(ends[0], F_SETFL, O_NONBLOCK);
-	j->direct = (struct direct){.pid = pid, .fd = ends[0]};
+	d->fd = ends[0];
+	j->here = d;
 	return 0;
+}
+
+int direct_fd(const struct job *j)
+{
+	const struct direct *d = j->here;
+
+	return d->fd;
 }
 
 static bool has_room(struct direct *d)
@@ -160,8 +185,10 @@ static bool has_room(struct direct *d)
 	return d->room - d->size >= PIECE || has_room(d);
 }
 
-int direct_pump(struct direct *d)
+int direct_pump(struct job *j)
 {
+	struct direct *d = j->here;
+
 	for (;;) {
 		ssize_t n;
 
@@ -178,8 +205,9 @@ int direct_pump(struct direct *d)
 	}
 }
 
-json_t *direct_outcome(struct direct *d, struct err *e)
+json_t *direct_outcome(struct job *j, struct err *e)
 {
+	const struct direct *d = j->here;
 	json_t *outcome = json_read_output(d->data, d->size, e);
 	const char *error = json_string_value(json_object_get(outcome, "error"));
 
@@ -192,13 +220,13 @@ json_t *direct_outcome(struct direct *d, struct err *e)
 }
 
 /* Closing its socket ends the run; it takes as long as a kill takes. */
-void direct_end(struct direct *d)
+void direct_end(struct job *j)
 {
-	if (d->pid <= 0)
-		return;
+	struct direct *d = TAKE_PTR(j->here);
+
 	fd_close(&d->fd);
 	while (waitpid(d->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
 	free(d->data);
-	*d = (struct direct){.fd = -1};
+	free(d);
 }

@@ -66,8 +66,9 @@ static void guard(int pipe_fd, const char *session)
 	_exit(0);
 }
 
-int guard_start(struct server *s, struct err *e)
+int guard_start(struct worker *w, struct err *e)
 {
+	struct server *s = (struct server *)w; /* its first member */
 	int ends[2];
 	pid_t pid;
 
@@ -77,7 +78,7 @@ int guard_start(struct server *s, struct err *e)
 		return err_set(e, errno, "make a pipe");
 	pid = fork();
 	if (pid == 0)
-		guard(ends[0], s->session);
+		guard(ends[0], w->session);
 	close(ends[0]);
 	if (pid < 0) {
 		close(ends[1]);

@@ -19,16 +19,17 @@ void server_log(const struct err *e)
 	fail(0, e);
 }
 
-int server_choose(struct server *s, struct err *e)
+int server_choose(struct worker *w, struct err *e)
 {
+	struct server *s = (struct server *)w; /* its first member */
 	const char *named = getenv("CLOCHE_SOCKET");
 	struct err none = {0};
 
-	if (s->has_service || s->here.direct || service_is_unwanted())
+	if (w->has_service || w->unwanted)
 		return 0;
 	service_done(&s->service);
-	s->has_service = service_find(&s->service, &s->places, &none) == 0;
-	if (s->has_service || !named || !*named)
+	w->has_service = service_find(&s->service, &s->places, &none) == 0;
+	if (w->has_service || !named || !*named)
 		return 0;
 	*e = none;
 	return -1;
@@ -88,7 +89,7 @@ void server_send(struct server *s, json_t *message)
 {
 	_cleanup_free_ char *text = NULL;
 
-	if (s->wants_result) {
+	if (s->w.wants_result) {
 		if (json_object_get(message, "id"))
 			json_decref(TAKE_PTR(s->answer));
 		if (json_object_get(message, "id"))
@@ -118,7 +119,7 @@ static bool runs(const struct job *j)
 
 static void beat(struct server *s)
 {
-	for (struct job *j = s->jobs; j; j = j->next) {
+	for (struct job *j = s->w.jobs; j; j = j->next) {
 		double elapsed = (double)(now_us() - j->began_us) / 1e6;
 		char text[64];
 
@@ -135,7 +136,7 @@ static void beat(struct server *s)
 /* How long to wait: to the next second if somebody wants to know, else without end. */
 static int patience(const struct server *s)
 {
-	for (const struct job *j = s->jobs; j; j = j->next)
+	for (const struct job *j = s->w.jobs; j; j = j->next)
 		if (runs(j))
 			return BEAT_S * 1000;
 	return -1;
@@ -145,12 +146,12 @@ static int patience(const struct server *s)
 
 static int job_fd(const struct job *j)
 {
-	return j->direct.pid > 0 ? j->direct.fd : j->http ? call_fd(j->http) : -1;
+	return j->here ? direct_fd(j) : j->http ? call_fd(j->http) : -1;
 }
 
 static bool is_job(const struct server *s, const struct job *job)
 {
-	for (const struct job *j = s->jobs; j; j = j->next)
+	for (const struct job *j = s->w.jobs; j; j = j->next)
 		if (j == job)
 			return true;
 	return false;
@@ -162,7 +163,7 @@ static void read_client(struct server *s, int input, struct rpc_lines *lines)
 	ssize_t n = read(input, data, sizeof data);
 
 	if (n > 0)
-		rpc_feed(lines, data, (size_t)n, mcp_line, s->mcp);
+		rpc_feed(lines, data, (size_t)n, mcp_line, s->w.mcp);
 	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
 		s->client_gone = true;
 }
@@ -179,10 +180,10 @@ static void gather(const struct server *s, int input, int signals, struct waitin
 	w->p[0] = (struct pollfd){input, s->queued < QUEUE_BYTES ? POLLIN : POLLRDHUP, 0};
 	w->p[1] = (struct pollfd){signals, POLLIN, 0};
 	/* without events, poll still tells when the reader goes away */
-	w->p[2] = (struct pollfd){s->wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
+	w->p[2] = (struct pollfd){s->w.wants_result ? -1 : s->out, s->queued ? POLLOUT : 0, 0};
 	w->count = 0;
-	for (struct job *j = s->jobs; j && w->count < MCP_MAX_CALLS; j = j->next) {
-		short events = j->direct.pid > 0 ? POLLIN : j->http ? call_events(j->http) : 0;
+	for (struct job *j = s->w.jobs; j && w->count < MCP_MAX_CALLS; j = j->next) {
+		short events = j->here ? POLLIN : j->http ? call_events(j->http) : 0;
 
 		w->of[w->count] = j;
 		w->p[FIXED + w->count++] = (struct pollfd){job_fd(j), events, 0};

@@ -98,7 +98,7 @@ static json_t *ask(struct server *s, int signals, json_t *request, struct err *e
 		err_set(e, ENOMEM, "make a request");
 		return NULL;
 	}
-	mcp_line(s->mcp, text, strlen(text));
+	mcp_line(s->w.mcp, text, strlen(text));
 	while (r == 0 && !s->answer)
 		r = server_turn(s, -1, signals, NULL, e);
 	if (r > 0)
@@ -131,7 +131,7 @@ static int print_answer_text(const struct server *s, const char *text, bool fail
 
 	if (!s->here.json)
 		return puts(text) == EOF || fflush(stdout) == EOF ? EXIT_CLOCHE : 0;
-	all = json_pack("{ss sb sO?}", "text", text, "is_error", failed, "result", s->result);
+	all = json_pack("{ss sb sO?}", "text", text, "is_error", failed, "result", s->w.result);
 	status = all ? print_object(all) : EXIT_CLOCHE;
 	json_decref(all);
 	return status;
@@ -201,10 +201,10 @@ static int begin_call(struct server *s, int argc, char **argv, struct err *e)
 		err_set(e, 0, "usage: cloche tools call TOOL [ARGUMENTS | -]");
 		return fail(EXIT_USAGE, e);
 	}
-	s->wants_result = true;
-	if (server_choose(s, e) < 0)
+	s->w.wants_result = true;
+	if (server_choose(&s->w, e) < 0)
 		return fail(EXIT_CLOCHE, e);
-	if (!s->has_service)
+	if (!s->w.has_service)
 		scope_enter(&s->places, argc + 1, argv - 1);
 	signals = watch_signals(0, e);
 	if (signals < 0 || server_start(s, e) < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_shelf.c - artifacts as resources: the last SHELF_ROWS files that runs left in /output. With a service
+ * shelf.c - artifacts as resources: the last SHELF_ROWS files that runs left in /output. With a service
  * only their place is kept, else their bytes, SHELF_BYTES together. Names come from inside a sandbox.
  */
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/base64.h"
-#include "cli/mcp.h"
+#include "agent/worker.h"
 
 static bool starts_with(const char *data, size_t size, const char *magic, size_t n)
 {
@@ -107,7 +107,7 @@ static int make_names(struct shelved *r, const char *run, const char *path, bool
 	if (remote && asprintf(&r->target, "/v1/runs/%s/artifacts/%s", run, coded) < 0)
 		r->target = NULL;
 	r->name = strdup(path);
-	return r->uri && r->name && (!remote || (r->target && strlen(r->target) < TARGET_SIZE))
+	return r->uri && r->name && (!remote || (r->target && strlen(r->target) < TARGET_BYTES))
 		       ? 0
 		       : -1;
 }
@@ -117,7 +117,7 @@ const struct shelved *shelf_put(struct shelf *s, const char *run, const char *pa
 {
 	struct shelved row = {.size = size, .mime = mime_of(path, data, size)}, *place;
 
-	if (size > RESOURCE_BYTES || !is_id(run) || make_names(&row, run, path, !data) < 0) {
+	if (size > RESOURCE_BYTES || !job_is_id(run) || make_names(&row, run, path, !data) < 0) {
 		row_done(s, &row);
 		return NULL;
 	}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_run.c - run_*: what goes to the service, its stream of events, and what is shown of the result.
+ * job_run.c - run_*: what goes to the service, its stream of events, and what is shown of the result.
  *
  * It is asked for a stream, although nobody is told a piece: a run whose stream loses its reader is ended.
  * Output is kept up to OUTPUT_MAX, which the server's own --max-output is below; images are fetched one
  * after the other, within their bounds.
  */
-#include "cli/mcp.h"
+#include "agent/worker.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -61,7 +61,17 @@ static int put_output(struct job *j, struct err *e)
 
 	r.out.bytes = bytes_of(j->result, "stdout");
 	r.err.bytes = bytes_of(j->result, "stderr");
-	made = oneshot_plain(&r);
+	r.enforced = (struct enforced){.runtime = "",
+				       .memory = "",
+				       .swap = "",
+				       .cpu = "",
+				       .pids = "",
+				       .network = "",
+				       .network_denials = "",
+				       .rootfs = "",
+				       .disk = "",
+				       .capabilities = ""};
+	made = result_to_json(&r);
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		failed |= json_object_set(j->result, keys[i], json_object_get(made, keys[i]));
 	return failed < 0 ? err_set(e, ENOMEM, "keep the output") : 0;
@@ -69,7 +79,7 @@ static int put_output(struct job *j, struct err *e)
 
 static int take_event(void *context, json_t *event, struct err *e)
 {
-	const char *type = text_of(event, "type");
+	const char *type = job_word(event, "type");
 	struct job *j = context;
 
 	if (j->result)
@@ -126,15 +136,15 @@ static json_t *structured_result(const struct job *j)
 
 static void show(struct job *j)
 {
-	struct server *s = j->s;
-	_cleanup_free_ char *text = text_of_result(j->result, s->form, s->max_chars);
+	struct worker *w = j->w;
+	_cleanup_free_ char *text = text_of_result(j->result, w->form, w->max_chars);
 	json_t *all = json_pack("[{ss ss}]", "type", "text", "text", text ? text : "");
 	bool failed = !json_is_true(json_object_get(j->result, "ok"));
 
 	json_array_extend(all, j->content);
-	if (s->wants_result) {
-		json_decref(s->result);
-		s->result = json_incref(j->result);
+	if (w->wants_result) {
+		json_decref(w->result);
+		w->result = json_incref(j->result);
 	}
 	job_answer(j, all, structured_result(j), failed);
 }
@@ -177,13 +187,13 @@ static void fetched(struct job *j, int status, struct err *e)
 	json_t *row = json_array_get(rows, j->next_artifact - 1);
 	const char *path = json_string_value(json_object_get(row, "path"));
 	const char *uri = json_string_value(json_object_get(row, "uri"));
-	const struct shelved *r = uri ? shelf_find(&j->s->shelf, uri) : NULL;
+	const struct shelved *r = uri ? shelf_find(&j->w->shelf, uri) : NULL;
 	size_t size = 0;
 	const char *data = e ? NULL : call_text(j->http, &size);
 
 	(void)status;
 	if (e)
-		server_log(e);
+		j->w->ops->log(e);
 	if (r && path)
 		add_file(j, row, r, data, size);
 	next_file(j);
@@ -200,7 +210,7 @@ static void add_own(struct job *j, json_t *row, const char *path, const char *ru
 	if (!json_is_string(coded) ||
 	    base64_decode(json_string_value(coded), json_string_length(coded), &data, &size) < 0)
 		return;
-	r = shelf_put(&j->s->shelf, run, path, size, data);
+	r = shelf_put(&j->w->shelf, run, path, size, data);
 	if (r)
 		add_file(j, row, r, data, size);
 }
@@ -209,7 +219,7 @@ static void add_own(struct job *j, json_t *row, const char *path, const char *ru
 static void next_file(struct job *j)
 {
 	json_t *rows = json_object_get(j->result, "artifacts"), *row;
-	const char *run = text_of(j->result, "id");
+	const char *run = job_word(j->result, "id");
 
 	while ((row = json_array_get(rows, j->next_artifact++)) && j->next_artifact <= SHELF_ROWS) {
 		const char *path = json_string_value(json_object_get(row, "path"));
@@ -222,7 +232,7 @@ static void next_file(struct job *j)
 			add_own(j, row, path, run);
 			continue;
 		}
-		r = shelf_put(&j->s->shelf, run, path, (size_t)bytes, NULL);
+		r = shelf_put(&j->w->shelf, run, path, (size_t)bytes, NULL);
 		if (r && may_be_image(r) && j->images < IMAGES_MAX) {
 			json_object_set_new(row, "uri", json_string(r->uri));
 			job_ask(j, "GET", strdup(r->target), NULL, NULL, 0, false, fetched);
@@ -231,22 +241,24 @@ static void next_file(struct job *j)
 		if (r)
 			add_file(j, row, r, NULL, r->size);
 	}
-	if (json_array_size(rows) > 0)
-		mcp_resources_changed(j->s->mcp);
+	if (json_array_size(rows) > 0 && j->w->mcp)
+		mcp_resources_changed(j->w->mcp);
 	show(j);
 }
 
 /* Why there was no sandbox is for who runs this machine. */
 static void log_failure(const struct job *j)
 {
-	struct result r;
+	const char *reason = job_word(j->result, "reason");
+	bool ours = false;
 	struct err e = {0};
 
-	if (!result_end(j->result, &r) || reasons[r.reason].exit_status != EXIT_CLOCHE ||
-	    strcmp(r.stage, "exec") == 0)
+	for (int i = 0; i < REASON_COUNT; i++)
+		ours |= reasons[i].exit_status == 125 && strcmp(reasons[i].name, reason) == 0;
+	if (!ours || strcmp(job_word(j->result, "stage"), "exec") == 0)
 		return;
-	err_set(&e, 0, "%s: %s", reasons[r.reason].name, r.message);
-	server_log(&e);
+	err_set(&e, 0, "%s: %s", reason, job_word(j->result, "message"));
+	j->w->ops->log(&e);
 }
 
 void job_ran(struct job *j, int status, struct err *e)
@@ -288,7 +300,7 @@ int job_command(const struct job *j, json_t *body, struct err *e)
 
 static void run_there(struct job *j)
 {
-	json_t *body = json_copy(j->s->run_body);
+	json_t *body = json_copy(j->w->run_body);
 	_cleanup_free_ char *text = NULL;
 	struct err e = {0};
 
@@ -313,9 +325,9 @@ void run_begin(struct job *j)
 	double limit = mcp_view(j->c).timeout_s;
 
 	j->limit_s = j->c->tool.timeout_s > 0 ? j->c->tool.timeout_s : limit;
-	if (j->s->has_service)
+	if (j->w->has_service)
 		run_there(j);
-	else if (direct_start(j, &e) < 0) {
+	else if (j->w->ops->start_here(j, &e) < 0) {
 		e.code = CODE_SANDBOX_CREATE_FAILED;
 		job_failed(j, 0, &e);
 	}

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_files.c - the calls that work in kept sandboxes: files, runs with "sandbox", list_sandboxes, reset.
+ * job_kept.c - the calls that work in kept sandboxes: files, runs with "sandbox", list_sandboxes, reset.
  *
  * A model reaches only sandboxes that were made here. In the handshake revisions one of them is the session's
  * and made at its first use; from 2026-07-28 on each is named by its id. Their names under the service are
- * one session, so that mcp_guard.c finds them.
+ * one session, by which they are found when it is over.
  */
 #include <stdint.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/json.h"
-#include "cli/mcp.h"
+#include "agent/worker.h"
 
 #define KEPT_IDLE_S 1800
 #define KEPT_LIFE_S 86400
 
 /* ---- which sandbox ---- */
 
-static bool is_ours(const struct server *s, const char *id)
+static bool is_ours(const struct worker *w, const char *id)
 {
-	for (size_t i = 0; i < s->kept_count; i++)
-		if (strcmp(s->kept[i], id) == 0)
+	for (size_t i = 0; i < w->kept_count; i++)
+		if (strcmp(w->kept[i], id) == 0)
 			return true;
 	return false;
 }
 
-static void forget(struct server *s, const char *id)
+static void forget(struct worker *w, const char *id)
 {
-	if (strcmp(s->session_sandbox, id) == 0)
-		*s->session_sandbox = '\0';
-	for (size_t i = 0; i < s->kept_count; i++)
-		if (strcmp(s->kept[i], id) == 0) {
-			memmove(s->kept[i], s->kept[i + 1],
-				(--s->kept_count - i) * sizeof *s->kept);
+	if (strcmp(w->session_sandbox, id) == 0)
+		*w->session_sandbox = '\0';
+	for (size_t i = 0; i < w->kept_count; i++)
+		if (strcmp(w->kept[i], id) == 0) {
+			memmove(w->kept[i], w->kept[i + 1],
+				(--w->kept_count - i) * sizeof *w->kept);
 			return;
 		}
 }
@@ -45,8 +45,8 @@ static const char *meant(struct job *j)
 	bool by_id = mcp_view(j->c).by_id;
 
 	if (!id || (!by_id && strcmp(id, "session") == 0))
-		return by_id ? "" : j->s->session_sandbox;
-	if (is_ours(j->s, id))
+		return by_id ? "" : j->w->session_sandbox;
+	if (is_ours(j->w, id))
 		return id;
 	job_text(j, "There is no such sandbox; list_sandboxes shows those that are there.", true);
 	return NULL;
@@ -56,7 +56,7 @@ static const char *meant(struct job *j)
 static void refused(struct job *j, int status, struct err *e)
 {
 	if (status == 410) {
-		forget(j->s, j->sandbox);
+		forget(j->w, j->sandbox);
 		job_text(j, "The kept sandbox has ended; its files are gone.", true);
 	} else if (status >= 400 && status < 500 && status != 429) {
 		job_text(j, e->text, true);
@@ -81,12 +81,12 @@ static json_t *answer_of(struct job *j, int status, struct err *e)
 }
 
 /* Everything of a run's body that describes the sandbox. */
-static json_t *kept_body(const struct server *s)
+static json_t *kept_body(const struct worker *w)
 {
 	static const char *const of_runs[] = {"timeout",    "cpu_time",        "idle_timeout",
 					      "max_output", "on_output_limit", "output",
 					      "best_effort"};
-	json_t *body = json_copy(s->run_body);
+	json_t *body = json_copy(w->run_body);
 
 	for (size_t i = 0; i < ARRAY_SIZE(of_runs); i++)
 		json_object_del(body, of_runs[i]);
@@ -99,9 +99,9 @@ static json_t *kept_body(const struct server *s)
 void kept_leave(struct job *j)
 {
 	j->makes_kept = false;
-	for (bool found = !j->s->ending; found;) {
+	for (bool found = !j->w->ending; found;) {
 		found = false;
-		for (struct job *w = j->s->jobs; w && !found; w = w->next)
+		for (struct job *w = j->w->jobs; w && !found; w = w->next)
 			if (w->waits_for_kept) {
 				found = true;
 				w->waits_for_kept = false;
@@ -114,18 +114,18 @@ static void kept_made(struct job *j, int status, struct err *e)
 {
 	_cleanup_json_ json_t *box = e ? NULL : job_json(j);
 	const char *id = json_string_value(json_object_get(box, "id"));
-	struct server *s = j->s;
+	struct worker *w = j->w;
 	struct err none = {0};
 
-	if (e || !id || !is_id(id) || s->kept_count == KEPT_MAX) {
+	if (e || !id || !job_is_id(id) || w->kept_count == KEPT_MAX) {
 		err_set(&none, 0, "the service's answer has no id");
 		job_failed(j, e ? status : 500, e ? e : &none);
 		return;
 	}
-	snprintf(s->kept[s->kept_count++], sizeof *s->kept, "%s", id);
+	snprintf(w->kept[w->kept_count++], sizeof *w->kept, "%s", id);
 	snprintf(j->sandbox, sizeof j->sandbox, "%s", id);
 	if (j->makes_kept) {
-		snprintf(s->session_sandbox, sizeof s->session_sandbox, "%s", id);
+		snprintf(w->session_sandbox, sizeof w->session_sandbox, "%s", id);
 		kept_leave(j);
 	}
 	j->in_kept(j);
@@ -133,11 +133,11 @@ static void kept_made(struct job *j, int status, struct err *e)
 
 static void kept_make(struct job *j)
 {
-	_cleanup_json_ json_t *body = kept_body(j->s);
+	_cleanup_json_ json_t *body = kept_body(j->w);
 	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	struct err e = {0};
 
-	if (!text || guard_start(j->s, &e) < 0) {
+	if (!text || (j->w->ops->keep && j->w->ops->keep(j->w, &e) < 0)) {
 		free(text);
 		job_failed(j, 503, &e);
 		return;
@@ -146,9 +146,9 @@ static void kept_make(struct job *j)
 		kept_made);
 }
 
-static bool is_being_made(const struct server *s)
+static bool is_being_made(const struct worker *w)
 {
-	for (const struct job *j = s->jobs; j; j = j->next)
+	for (const struct job *j = w->jobs; j; j = j->next)
 		if (j->makes_kept)
 			return true;
 	return false;
@@ -166,12 +166,12 @@ void kept_enter(struct job *j, void (*in_kept)(struct job *j))
 		in_kept(j);
 		return;
 	}
-	if (j->s->kept_count >= KEPT_MAX) {
+	if (j->w->kept_count >= KEPT_MAX) {
 		job_text(j, "There are too many kept sandboxes; end one with reset.", true);
 		return;
 	}
 	if (!mcp_view(j->c).by_id) {
-		j->waits_for_kept = is_being_made(j->s);
+		j->waits_for_kept = is_being_made(j->w);
 		j->makes_kept = !j->waits_for_kept;
 	}
 	if (!j->waits_for_kept)
@@ -233,7 +233,7 @@ static void exec_begin(struct job *j)
 {
 	double limit = mcp_view(j->c).timeout_s;
 	_cleanup_json_ json_t *body = json_object();
-	json_t *output = json_object_get(j->s->run_body, "max_output");
+	json_t *output = json_object_get(j->w->run_body, "max_output");
 	char *target = NULL, *text = NULL;
 	struct err e = {0};
 
@@ -360,7 +360,7 @@ static void file_known(struct job *j, int status, struct err *e)
 {
 	struct tool_call *t = &j->c->tool;
 	_cleanup_json_ json_t *stat = answer_of(j, status, e);
-	const char *type = text_of(stat, "type");
+	const char *type = job_word(stat, "type");
 	long long most;
 
 	if (!stat)
@@ -396,7 +396,7 @@ static void read_begin(struct job *j)
 static void list_row(FILE *f, json_t *rows, json_t *entry)
 {
 	json_t *name = json_object_get(entry, "name"), *size = json_object_get(entry, "size");
-	const char *type = text_of(entry, "type");
+	const char *type = job_word(entry, "type");
 	bool folder = strcmp(type, "directory") == 0;
 
 	if (!json_is_string(name))
@@ -468,16 +468,16 @@ static void sandboxes_known(struct job *j, int status, struct err *e)
 	}
 	rows = json_array();
 	json_array_foreach(json_object_get(answer, "sandboxes"), i, box) {
-		const char *id = text_of(box, "id");
-		json_t *row = is_ours(j->s, id) ? json_object() : NULL;
+		const char *id = job_word(box, "id");
+		json_t *row = is_ours(j->w, id) ? json_object() : NULL;
 
 		for (size_t k = 0; row && k < ARRAY_SIZE(keys); k++)
 			json_object_set(row, keys[k], json_object_get(box, keys[k]));
 		if (!row)
 			continue;
 		json_array_append_new(rows, row);
-		fprintf(f, "%s  %s%s\n", id, text_of(box, "state"),
-			strcmp(id, j->s->session_sandbox) == 0 ? "  (this session's)" : "");
+		fprintf(f, "%s  %s%s\n", id, job_word(box, "state"),
+			strcmp(id, j->w->session_sandbox) == 0 ? "  (this session's)" : "");
 	}
 	if (json_array_size(rows) == 0)
 		fputs("No kept sandboxes.\n", f);
@@ -489,12 +489,12 @@ static void sandboxes_begin(struct job *j)
 {
 	char *target = NULL;
 
-	if (j->s->kept_count == 0) {
+	if (j->w->kept_count == 0) {
 		job_answer(j, text_item("No kept sandboxes."), json_pack("{s[]}", "sandboxes"),
 			   false);
 		return;
 	}
-	if (asprintf(&target, "/v1/sandboxes?session=%s&limit=1000", j->s->session) < 0)
+	if (asprintf(&target, "/v1/sandboxes?session=%s&limit=1000", j->w->session) < 0)
 		target = NULL;
 	job_ask(j, "GET", target, NULL, NULL, 0, false, sandboxes_known);
 }
@@ -507,7 +507,7 @@ static void reset_done(struct job *j, int status, struct err *e)
 		refused(j, status, e);
 		return;
 	}
-	forget(j->s, j->sandbox);
+	forget(j->w, j->sandbox);
 	snprintf(text, sizeof text, "The sandbox %s was thrown away.", j->sandbox);
 	job_answer(j, text_item(text), json_pack("{s[s]}", "ended", j->sandbox), false);
 }
@@ -532,7 +532,7 @@ static void reset_begin(struct job *j)
 
 static const char *without_service(const struct job *j)
 {
-	if (j->s->here.direct || service_is_unwanted())
+	if (j->w->unwanted)
 		return "Kept sandboxes need the cloche service, which this server was told not to "
 		       "use (--direct).";
 	if (mcp_view(j->c).session && tool_runs(j->c->tool.id))
@@ -546,7 +546,7 @@ static const char *without_service(const struct job *j)
 
 void files_begin(struct job *j)
 {
-	if (!j->s->has_service) {
+	if (!j->w->has_service) {
 		job_text(j, without_service(j), true);
 		return;
 	}

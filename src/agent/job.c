@@ -1,28 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mcp_job.c - one call under way: requests to the service one after the other, or a child, until it is
- * answered or cancelled. Freeing a job ends its run: the stream's reader is gone, or the child's socket.
+ * job.c - one call under way: requests to the service one after the other, or a run here, until it is
+ * answered or cancelled.
  *
  * What a model is told of failures is general (codes.def); paths of this machine and what the service said
- * go to stderr.
+ * go to ops->log.
  */
-#include "cli/mcp.h"
+#include "agent/worker.h"
 
 #include <stdint.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/fd.h"
 #include "base/json.h"
 
+const char *job_word(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text && *text ? text : "-";
+}
+
+bool job_is_id(const char *text)
+{
+	size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+
+	return n > 0 && n <= 64 && text[n] == '\0';
+}
+
+static void end_request(struct job *j)
+{
+	if (j->http && j->w->ops->unwatch)
+		j->w->ops->unwatch(j);
+	call_free(TAKE_PTR(j->http));
+}
+
 void job_free(struct job *j)
 {
-	for (struct job **p = &j->s->jobs; *p; p = &(*p)->next)
+	for (struct job **p = &j->w->jobs; *p; p = &(*p)->next)
 		if (*p == j) {
 			*p = j->next;
 			break;
 		}
-	call_free(j->http);
-	direct_end(&j->direct);
+	end_request(j);
+	if (j->here)
+		j->w->ops->end_here(j);
 	free(j->target);
 	free(j->body);
 	json_decref(j->result);
@@ -48,12 +71,13 @@ void job_text(struct job *j, const char *text, bool is_error)
 
 static const char *general_words(const struct job *j, int status, const struct err *e)
 {
+	/* An answer that breaks off: what was asked may have been done, and is not done again. */
+	if (j->http && (status == 0 || status / 100 == 2) && e->code == 0)
+		return codes[CODE_SANDBOX_LOST].model;
 	if (status == 429)
 		return codes[CODE_SANDBOX_QUOTA_EXCEEDED].model;
-	if (status == 0 &&
-	    e->code == 0) /* what was asked may have been done: it is not done again */
-		return j->http ? codes[CODE_SANDBOX_LOST].model
-			       : "The sandbox service could not be reached.";
+	if (status == 0 && e->code == 0)
+		return "The sandbox service could not be reached.";
 	if (status == 503 || status == 0)
 		return codes[CODE_SANDBOX_CREATE_FAILED].model;
 	if (status >= 500)
@@ -63,9 +87,9 @@ static const char *general_words(const struct job *j, int status, const struct e
 
 void job_failed(struct job *j, int status, const struct err *e)
 {
-	server_log(e);
-	if (status == 0) /* look for one again */
-		j->s->has_service = false;
+	j->w->ops->log(e);
+	if (status == 0 || status / 100 == 2) /* look for one again */
+		j->w->has_service = false;
 	if (j->c->uri)
 		mcp_refuse_resource(j->c);
 	else
@@ -78,22 +102,22 @@ void job_failed(struct job *j, int status, const struct err *e)
 void job_ask(struct job *j, const char *method, char *target, const char *type, char *body,
 	     size_t size, bool volumes, void (*then)(struct job *j, int status, struct err *e))
 {
-	struct server *s = j->s;
+	struct worker *w = j->w;
 	const char *query = target ? strrchr(target, '?') : NULL;
 	bool streams = query && strcmp(query, "?stream") == 0;
 	struct request q = {.method = method,
 			    .target = target,
 			    .type = type,
-			    .fields = *j->fields ? j->fields : s->session_field,
+			    .fields = *j->fields ? j->fields : w->session_field,
 			    .body = body,
 			    .body_size = size,
-			    .fds = s->fds,
-			    .fd_count = volumes && s->service.local ? s->fd_count : 0,
+			    .fds = w->fds,
+			    .fd_count = volumes && w->service->local ? w->fd_count : 0,
 			    .sink = streams ? run_take : NULL,
 			    .sink_context = j};
 	struct err e = {0};
 
-	call_free(TAKE_PTR(j->http));
+	end_request(j);
 	free(j->target);
 	free(j->body);
 	j->target = target;
@@ -102,25 +126,27 @@ void job_ask(struct job *j, const char *method, char *target, const char *type, 
 	if (!target)
 		err_set(&e, ENOMEM, "make a request");
 	else
-		j->http = call_new(&s->service, &q, &e);
+		j->http = call_new(w->service, &q, &e);
 	/* It may have been started anew meanwhile. Nothing was sent, so nothing is done twice. */
 	if (target && !j->http) {
-		s->has_service = false;
-		if (server_choose(s, &e) == 0 && s->has_service)
-			j->http = call_new(&s->service, &q, &e);
+		w->has_service = false;
+		if (w->ops->choose(w, &e) == 0 && w->has_service)
+			j->http = call_new(w->service, &q, &e);
 	}
 	free(body); /* it was copied */
 	*j->fields = '\0';
 	if (!j->http)
 		then(j, 0, &e);
+	else if (w->ops->watch)
+		w->ops->watch(j);
 }
 
-static void direct_over(struct job *j)
+static void here_over(struct job *j)
 {
 	struct err e = {0};
-	json_t *outcome = direct_outcome(&j->direct, &e);
+	json_t *outcome = j->w->ops->outcome_here(j, &e);
 
-	direct_end(&j->direct);
+	j->w->ops->end_here(j);
 	if (!outcome) {
 		e.code = e.code ? e.code : CODE_SANDBOX_CREATE_FAILED;
 		job_failed(j, 0, &e);
@@ -137,9 +163,9 @@ void job_pump(struct job *j)
 	struct err e = {0};
 	int r;
 
-	if (j->direct.pid > 0) {
-		if (direct_pump(&j->direct))
-			direct_over(j);
+	if (j->here) {
+		if (j->w->ops->pump_here(j))
+			here_over(j);
 		return;
 	}
 	r = call_pump(j->http, &e);
@@ -147,6 +173,8 @@ void job_pump(struct job *j)
 		j->then(j, call_status(j->http), NULL);
 	else if (r < 0)
 		j->then(j, call_status(j->http), &e);
+	else if (j->w->ops->watch)
+		j->w->ops->watch(j);
 }
 
 json_t *job_json(struct job *j)
@@ -166,7 +194,7 @@ json_t *job_json(struct job *j)
 
 static void resource_read(struct job *j, int status, struct err *e)
 {
-	const struct shelved *r = shelf_find(&j->s->shelf, j->c->uri);
+	const struct shelved *r = shelf_find(&j->w->shelf, j->c->uri);
 	size_t size;
 	const char *data = e ? NULL : call_text(j->http, &size);
 
@@ -185,7 +213,7 @@ static void resource_read(struct job *j, int status, struct err *e)
 
 static void resource_begin(struct job *j)
 {
-	const struct shelved *r = shelf_find(&j->s->shelf, j->c->uri);
+	const struct shelved *r = shelf_find(&j->w->shelf, j->c->uri);
 
 	if (!r) {
 		mcp_refuse_resource(j->c);
@@ -199,9 +227,8 @@ static void resource_begin(struct job *j)
 	}
 }
 
-static void begin(void *context, struct mcp_call *c)
+void worker_begin(struct worker *w, struct mcp_call *c)
 {
-	struct server *s = context;
 	struct job *j = calloc(1, sizeof *j);
 	struct tool_view view = mcp_view(c);
 	struct err e = {0};
@@ -213,10 +240,10 @@ static void begin(void *context, struct mcp_call *c)
 			mcp_answer_text(c, "Out of memory.", true);
 		return;
 	}
-	*j = (struct job){.s = s, .c = c, .direct.fd = -1, .began_us = now_us(), .next = s->jobs};
-	s->jobs = j;
+	*j = (struct job){.w = w, .c = c, .began_us = now_us(), .next = w->jobs};
+	w->jobs = j;
 	c->job = j;
-	if (server_choose(s, &e) < 0)
+	if (w->ops->choose(w, &e) < 0)
 		job_failed(j, 0, &e);
 	else if (c->uri)
 		resource_begin(j);
@@ -226,23 +253,33 @@ static void begin(void *context, struct mcp_call *c)
 		files_begin(j);
 }
 
-static void cancel(void *context, struct mcp_call *c)
+void worker_cancel(struct mcp_call *c)
 {
-	(void)context;
 	if (c->job)
 		job_free(c->job);
 }
 
-static void send_message(void *context, json_t *message)
+json_t *worker_resources(const struct worker *w)
 {
-	server_send(context, message);
+	return shelf_list(&w->shelf);
 }
 
-static json_t *resources(void *context)
+int worker_name(struct worker *w, struct err *e)
 {
-	struct server *s = context;
+	unsigned char random[12];
+	size_t n = (size_t)snprintf(w->session, sizeof w->session, "mcp-");
 
-	return shelf_list(&s->shelf);
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		return err_set(e, errno, "make a name for the session");
+	for (size_t i = 0; i < sizeof random; i++)
+		n += (size_t)snprintf(w->session + n, sizeof w->session - n, "%02x", random[i]);
+	snprintf(w->session_field, sizeof w->session_field, "X-Cloche-Session: %s\r\n", w->session);
+	return 0;
 }
 
-const struct mcp_host mcp_job_host = {send_message, begin, cancel, resources};
+void worker_done(struct worker *w)
+{
+	shelf_done(&w->shelf);
+	json_decref(w->run_body);
+	json_decref(w->result);
+}
