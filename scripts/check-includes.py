@@ -28,7 +28,7 @@ ALLOWED = {
     "store": BELOW_RUNTIME,
     "tar": {"base"},
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
-    "service": SERVICES | {"http", "tar"},
+    "service": SERVICES | {"http", "tar", "agent"},
     "api": SERVICES | {"service"},
     "agent": BELOW_RUNTIME | {"client"},  # tools for models, their protocol, and what does them by requests to a service
     "job": SERVICES | {"agent"},

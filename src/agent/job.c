@@ -33,7 +33,7 @@ static void end_request(struct job *j)
 {
 	if (j->http && j->w->ops->unwatch)
 		j->w->ops->unwatch(j);
-	call_free(TAKE_PTR(j->http));
+	call_drop(TAKE_PTR(j->http));
 }
 
 void job_free(struct job *j)
@@ -262,6 +262,35 @@ void worker_cancel(struct mcp_call *c)
 json_t *worker_resources(const struct worker *w)
 {
 	return shelf_list(&w->shelf);
+}
+
+static bool is_awaited(const struct job *j)
+{
+	return j->limit_s > 0 && j->c->wants_progress;
+}
+
+void worker_beat(struct worker *w)
+{
+	for (struct job *j = w->jobs; j; j = j->next) {
+		double elapsed = (double)(now_us() - j->began_us) / 1e6;
+		char text[64];
+
+		if (!is_awaited(j) || elapsed < j->told_s + 1)
+			continue;
+		j->told_s = elapsed;
+		elapsed = elapsed < j->limit_s ? elapsed : j->limit_s;
+		snprintf(text, sizeof text, "running for %.0f s of at most %.6g s", elapsed,
+			 j->limit_s);
+		mcp_progress(j->c, elapsed, j->limit_s, text);
+	}
+}
+
+bool worker_beats(const struct worker *w)
+{
+	for (const struct job *j = w->jobs; j; j = j->next)
+		if (is_awaited(j))
+			return true;
+	return false;
 }
 
 int worker_name(struct worker *w, struct err *e)

@@ -238,19 +238,19 @@ void mcp_progress(struct mcp_call *c, double progress, double total, const char 
 
 void mcp_resources_changed(struct mcp *m)
 {
-	if (m->initialized)
+	if (m->initialized && !m->options.asked_only)
 		m->host->send(m->context, rpc_notification("notifications/resources/list_changed",
 							   json_object()));
 }
 
 /* ---- methods ---- */
 
-static json_t *capabilities(enum mcp_revision revision)
+static json_t *capabilities(const struct mcp *m, enum mcp_revision revision)
 {
 	json_t *resources = json_object();
 
 	/* From 2026-07-28 on it would have to be asked for, with subscriptions/listen. */
-	if (revision < MCP_2026_07_28)
+	if (revision < MCP_2026_07_28 && !m->options.asked_only)
 		json_object_set_new(resources, "listChanged", json_true());
 	return json_pack("{s{} so}", "tools", "resources", resources);
 }
@@ -276,7 +276,7 @@ static void do_initialize(struct asked *q)
 	q->m->revision = q->revision = r;
 	q->m->initialized = true;
 	result = json_pack("{ss so so}", "protocolVersion", mcp_revisions[r], "capabilities",
-			   capabilities(r), "serverInfo", server_info(r));
+			   capabilities(q->m, r), "serverInfo", server_info(r));
 	if (q->m->options.instructions)
 		json_object_set_new(result, "instructions",
 				    json_string(q->m->options.instructions));
@@ -295,7 +295,7 @@ static json_t *revision_list(void)
 static void do_discover(struct asked *q)
 {
 	json_t *result = json_pack("{so so}", "supportedVersions", revision_list(), "capabilities",
-				   capabilities(q->revision));
+				   capabilities(q->m, q->revision));
 
 	if (q->m->options.instructions)
 		json_object_set_new(result, "instructions",
@@ -477,18 +477,21 @@ static void take_request(struct mcp *m, const struct rpc_message *r, struct mcp_
 	refuse(&q, RPC_METHOD_NOT_FOUND, e.text, NULL);
 }
 
-/* What is not known, or is over already, changes nothing. */
-static void take_notification(struct mcp *m, const struct rpc_message *r)
+void mcp_cancel(struct mcp *m, const json_t *id)
 {
-	struct mcp_call *c;
+	struct mcp_call *c = id ? find_call(m, id) : NULL;
 
-	if (strcmp(r->method, "notifications/cancelled") != 0)
-		return;
-	c = find_call(m, json_object_get(r->params, "requestId"));
 	if (!c)
 		return;
 	m->host->cancel(m->context, c);
 	call_end(c, NULL);
+}
+
+/* What is not known, or is over already, changes nothing. */
+static void take_notification(struct mcp *m, const struct rpc_message *r)
+{
+	if (strcmp(r->method, "notifications/cancelled") == 0)
+		mcp_cancel(m, json_object_get(r->params, "requestId"));
 }
 
 static void take_message(struct mcp *m, json_t *object, struct mcp_batch *batch)
@@ -537,6 +540,14 @@ static void take_batch(struct mcp *m, json_t *list)
 	batch_end_one(m, b);
 }
 
+void mcp_message(struct mcp *m, json_t *j)
+{
+	if (json_is_array(j))
+		take_batch(m, j);
+	else
+		take_message(m, j, NULL);
+}
+
 void mcp_line(void *mcp, const char *line, size_t size)
 {
 	struct mcp *m = mcp;
@@ -550,12 +561,10 @@ void mcp_line(void *mcp, const char *line, size_t size)
 		return;
 	}
 	j = rpc_parse(line, size, &code, &e);
-	if (!j)
-		give(m, NULL, rpc_error(NULL, code, e.text, NULL));
-	else if (json_is_array(j))
-		take_batch(m, j);
+	if (j)
+		mcp_message(m, j);
 	else
-		take_message(m, j, NULL);
+		give(m, NULL, rpc_error(NULL, code, e.text, NULL));
 	json_decref(j);
 }
 

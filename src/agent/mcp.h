@@ -61,6 +61,7 @@ struct mcp_host {
 struct mcp_options {
 	struct tool_view view; /* by_id is set by the era */
 	const char *instructions;
+	bool asked_only; /* nothing reaches the client that is no answer to it: no list_changed */
 };
 
 struct mcp *mcp_new(const struct mcp_options *o, const struct mcp_host *host,
@@ -71,6 +72,10 @@ void mcp_free(struct mcp *m);
 
 /* An rpc_sink; context is the struct mcp. */
 void mcp_line(void *mcp, const char *line, size_t size);
+/* The same for what was read as JSON elsewhere: an object or an array, which stays the caller's. */
+void mcp_message(struct mcp *m, json_t *j);
+/* As notifications/cancelled does it. */
+void mcp_cancel(struct mcp *m, const json_t *id);
 
 size_t mcp_calls(const struct mcp *m);
 

@@ -91,6 +91,10 @@ void worker_begin(struct worker *w, struct mcp_call *c);
 void worker_cancel(struct mcp_call *c);
 json_t *worker_resources(const struct worker *w);
 
+/* Tell who asked how long their runs have been running: once a second, while worker_beats(). */
+void worker_beat(struct worker *w);
+bool worker_beats(const struct worker *w);
+
 /* ---- one call ---- */
 
 struct job {

@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "cli/mcp.h"
 
-enum { BEAT_S = 1, FIXED = 3 };
+enum { BEAT_MS = 1000, FIXED = 3 };
 
 void server_log(const struct err *e)
 {
@@ -110,38 +110,6 @@ void server_send(struct server *s, json_t *message)
 	flush(s);
 }
 
-/* ---- progress ---- */
-
-static bool runs(const struct job *j)
-{
-	return j->limit_s > 0 && j->c->wants_progress;
-}
-
-static void beat(struct server *s)
-{
-	for (struct job *j = s->w.jobs; j; j = j->next) {
-		double elapsed = (double)(now_us() - j->began_us) / 1e6;
-		char text[64];
-
-		if (!runs(j) || elapsed < j->told_s + BEAT_S)
-			continue;
-		j->told_s = elapsed;
-		elapsed = elapsed < j->limit_s ? elapsed : j->limit_s;
-		snprintf(text, sizeof text, "running for %.0f s of at most %.6g s", elapsed,
-			 j->limit_s);
-		mcp_progress(j->c, elapsed, j->limit_s, text);
-	}
-}
-
-/* How long to wait: to the next second if somebody wants to know, else without end. */
-static int patience(const struct server *s)
-{
-	for (const struct job *j = s->w.jobs; j; j = j->next)
-		if (runs(j))
-			return BEAT_S * 1000;
-	return -1;
-}
-
 /* ---- waiting ---- */
 
 static int job_fd(const struct job *j)
@@ -207,7 +175,7 @@ int server_turn(struct server *s, int input, int signals, struct rpc_lines *line
 	struct waiting w;
 
 	gather(s, input, signals, &w);
-	if (poll(w.p, FIXED + w.count, patience(s)) < 0)
+	if (poll(w.p, FIXED + w.count, worker_beats(&s->w) ? BEAT_MS : -1) < 0)
 		return errno == EINTR ? 0 : err_set(e, errno, "wait for the client");
 	if (w.p[1].revents)
 		return 1;
@@ -216,7 +184,7 @@ int server_turn(struct server *s, int input, int signals, struct rpc_lines *line
 		if (w.p[FIXED + i].revents && is_job(s, w.of[i]) &&
 		    job_fd(w.of[i]) == w.p[FIXED + i].fd)
 			job_pump(w.of[i]);
-	beat(s);
+	worker_beat(&s->w);
 	serve_client(s, &w, lines);
 	return s->client_gone ? 1 : 0;
 }

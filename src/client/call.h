@@ -41,7 +41,7 @@ struct call;
 
 /* Begin. The request's texts and callbacks must live as long as the call; body is copied. NULL with e. */
 struct call *call_new(struct service *s, const struct request *q, struct err *e) must_check;
-void call_free(struct call *c);
+void call_drop(struct call *c);
 
 /* The descriptor to poll and for what. */
 int call_fd(const struct call *c);
@@ -61,7 +61,7 @@ const char *call_text(const struct call *c, size_t *ret_size);
 
 static inline void call_unref(struct call **c)
 {
-	call_free(*c);
+	call_drop(*c);
 }
 #define _cleanup_call_ _cleanup_(call_unref)
 

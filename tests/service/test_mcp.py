@@ -12,7 +12,7 @@ import cloche
 import jsonschema
 import pytest
 import service as services
-from mcp_stdio import META, MODERN, REVISIONS, Mcp, outcome, processes_with, until
+from mcp_stdio import META, REVISIONS, Mcp, outcome, processes_with, until
 
 pytestmark = pytest.mark.needs("native", "python", "service")
 SERIAL = itertools.count(int(time.time()) % 100000 * 100)
