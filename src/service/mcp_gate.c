@@ -98,7 +98,6 @@ static struct mcp_gate *gate_of(struct service *v)
 	v->mcp->place = (struct mcp_place){&v->loop, v->http, timeout_s(v), say, after, v};
 	uv_timer_init(&v->loop, &v->mcp->beat);
 	v->mcp->beat.data = v;
-	uv_timer_start(&v->mcp->beat, on_beat, BEAT_MS, BEAT_MS);
 	uv_unref((uv_handle_t *)&v->mcp->beat);
 	return v->mcp;
 }
@@ -228,6 +227,8 @@ struct mcp_channel *gate_open(struct service *v, const char *owner, bool admin, 
 	g->sessions += session;
 	ch->next = g->channels;
 	g->channels = ch;
+	if (!uv_is_active((uv_handle_t *)&g->beat))
+		uv_timer_start(&g->beat, on_beat, BEAT_MS, BEAT_MS);
 	return ch;
 }
 
@@ -271,4 +272,6 @@ static void on_beat(uv_timer_t *timer)
 		if (*ch->id && !ch->posts && now_us() - ch->used_us > GATE_IDLE_US)
 			ch->over = true;
 	gate_sweep(v);
+	if (!v->mcp->channels && !v->mcp->benches)
+		uv_timer_stop(timer);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// npm's MCP clients drive every tool of `cloche mcp`: drive.mjs PACKAGE MODE CLOCHE [ARGUMENT...], PACKAGE is sdk or client,
-// MODE legacy or auto (client only). Run by test_mcp_clients.py beside the packages; prints one JSON object of what it saw.
+// npm's MCP clients drive every tool: drive.mjs PACKAGE MODE CLOCHE [ARGUMENT...] starts `cloche mcp`, drive.mjs PACKAGE MODE URL talks to a
+// service with the key in KEY; PACKAGE is sdk or client, MODE legacy or auto (client only). Run by test_mcp_clients.py beside the packages; prints one JSON object of what it saw.
 const [which, mode, command, ...args] = process.argv.slice(2);
 const { Client } = await import(which === 'sdk' ? '@modelcontextprotocol/sdk/client/index.js' : '@modelcontextprotocol/client');
 const { StdioClientTransport } = await import(which === 'sdk' ? '@modelcontextprotocol/sdk/client/stdio.js' : '@modelcontextprotocol/client/stdio');
@@ -13,7 +13,11 @@ print(6 * 7)
 `;
 const saw = {}, told = [];
 const client = new Client({ name: 'drive', version: '1' }, which === 'sdk' ? {} : { versionNegotiation: { mode } });
-const transport = new StdioClientTransport({ command, args, env: { ...process.env }, stderr: 'inherit' });
+const { StreamableHTTPClientTransport } = await import(
+  which === 'sdk' ? '@modelcontextprotocol/sdk/client/streamableHttp.js' : '@modelcontextprotocol/client');
+const transport = command.startsWith('http')
+  ? new StreamableHTTPClientTransport(new URL(command), { requestInit: { headers: { Authorization: `Bearer ${process.env.KEY}` } } })
+  : new StdioClientTransport({ command, args, env: { ...process.env }, stderr: 'inherit' });
 await client.connect(transport);
 
 const request = (name, args, options) =>
@@ -30,7 +34,7 @@ await call('run_python', { code: PLOT });
 const table = (await client.listResources()).resources.find((r) => r.name === 't.csv');
 saw.resource = (await client.readResource({ uri: table.uri })).contents.map((c) => c.text);
 await call('run_node', { code: 'console.log(2 + 2)' });
-await call('run_shell', { command: 'sleep 1.3; echo err >&2; exit 3' }, { onprogress: (p) => told.push([p.progress, p.total, p.message]) });
+await call('run_shell', { command: 'sleep 2.3; echo err >&2; exit 3' }, { onprogress: (p) => told.push([p.progress, p.total, p.message]) });
 const wrote = await call('write_file', { path: 'a.py', content: "print('kept')" });
 const box = wrote.structuredContent ? { sandbox: wrote.structuredContent.sandbox } : {};
 await call('read_file', { path: 'a.py', ...box });

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyPI's `mcp` drives every tool of `cloche mcp`: drive.py MODE CLOCHE [ARGUMENT...]; MODE is legacy or auto. Run by
-test_mcp_clients.py with the package's own interpreter; prints one JSON object of what it saw."""
+"""PyPI's `mcp` drives every tool: drive.py MODE CLOCHE [ARGUMENT...] starts `cloche mcp`, drive.py MODE URL talks to a service with
+the key in KEY; MODE is legacy or auto. Run by test_mcp_clients.py with the package's own interpreter; prints one JSON object of
+what it saw."""
 import asyncio
 import json
 import os
@@ -8,6 +9,8 @@ import sys
 
 from mcp import StdioServerParameters
 from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 PLOT = """
 import base64
@@ -30,7 +33,11 @@ async def main(mode, command, *args):
                      "text": r.content[0].text if r.content[0].type == "text" else None}
         return r
 
-    server = StdioServerParameters(command=command, args=list(args), env=dict(os.environ))
+    if command.startswith("http"):
+        key = {"Authorization": f"Bearer {os.environ['KEY']}"}
+        server = streamable_http_client(command, http_client=create_mcp_http_client(headers=key))
+    else:
+        server = StdioServerParameters(command=command, args=list(args), env=dict(os.environ))
     async with Client(server, mode=mode) as client:
         saw["revision"] = client.protocol_version
         saw["tools"] = [t.name for t in (await client.list_tools()).tools]
@@ -39,7 +46,7 @@ async def main(mode, command, *args):
         table = next(r for r in listed if r.name == "t.csv")
         saw["resource"] = [c.text for c in (await client.read_resource(str(table.uri))).contents]
         await call("run_node", {"code": "console.log(2 + 2)"})
-        await call("run_shell", {"command": "sleep 1.3; echo err >&2; exit 3"}, progress_callback=progress)
+        await call("run_shell", {"command": "sleep 2.3; echo err >&2; exit 3"}, progress_callback=progress)
         wrote = await call("write_file", {"path": "a.py", "content": "print('kept')"})
         which = {"sandbox": wrote.structured_content["sandbox"]} if wrote.structured_content else {}
         await call("read_file", {"path": "a.py", **which})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cloche mcp` driven by published clients as they are: PyPI's mcp, npm's two, and the MCP Inspector's command line."""
+"""`cloche mcp`, and /mcp of the service, driven by published clients as they are: PyPI's mcp, npm's two, and the MCP Inspector's
+command line."""
 import json
 import os
 import shutil
@@ -21,9 +22,14 @@ def way(request, service):
     return {"CLOCHE_DIRECT": "1"} if request.param == "direct" else {"CLOCHE_SOCKET": service.sock}
 
 
-def drive(command, way, mark):
+@pytest.fixture
+def url(service):
+    return f"http://127.0.0.1:{service.port}/mcp"
+
+
+def drive(command, way, mark, url=None):
     env = cloche.environment({**way, "MARK": mark})
-    done = subprocess.run([*command, cloche.binary(), "mcp"], env=env, capture_output=True, text=True, timeout=90)
+    done = subprocess.run([*command, *([url] if url else [cloche.binary(), "mcp"])], env=env, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -35,7 +41,7 @@ def check(saw, revision, kept):
     assert not ran["error"] and ran["structured"]["stdout"] == "42\n" and sorted(ran["kinds"]) == ["image", "resource_link", "text"]
     assert saw["resource"] == ["1,2"] and saw["run_node"]["structured"]["stdout"] == "4\n"
     assert saw["run_shell"]["error"] and saw["run_shell"]["text"] == "exit=3\nstdout:\nstderr:\nerr"
-    assert len(saw["progress"]) == 1 and saw["progress"][0][1] == 30 and "running" in saw["progress"][0][2]
+    assert 1 <= len(saw["progress"]) <= 2 and saw["progress"][0][1] == 30 and "running" in saw["progress"][0][2]
     if kept:
         assert saw["read_file"]["text"] == "print('kept')" and saw["list_files"]["text"] == "a.py  13\n"
         assert len(saw["list_sandboxes"]["structured"]["sandboxes"]) == 1 and len(saw["reset"]["structured"]["ended"]) == 1
@@ -60,6 +66,37 @@ def test_npm(way, package, mode, revision):
     saw = drive(["node", script, package, mode], way, mark)
     check(saw, revision, "CLOCHE_SOCKET" in way)
     until(lambda: not processes_with(mark))
+
+
+@pytest.mark.parametrize("mode, revision", [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+def test_pypi_mcp_over_http(service, url, mode, revision):
+    mark = f"7{time.time():.3f}"
+    saw = drive([clients.python(), os.path.join(HERE, "drive.py"), mode], {"KEY": service.key("pypi").secret}, mark, url)
+    check(saw, revision, True)
+    until(lambda: not processes_with(mark))
+
+
+@pytest.mark.parametrize("package, mode, revision", [("sdk", "legacy", "2025-11-25"), ("client", "legacy", "2025-11-25"), ("client", "auto", "2026-07-28")])
+def test_npm_over_http(service, url, package, mode, revision):
+    where, mark = clients.node(), f"8{time.time():.3f}"
+    script = shutil.copy(os.path.join(HERE, "drive.mjs"), where)
+    saw = drive(["node", script, package, mode], {"KEY": service.key("npm").secret}, mark, url)
+    check(saw, revision, True)
+    until(lambda: not processes_with(mark))
+
+
+def test_the_inspectors_command_line_over_http(service, url):
+    inspector = os.path.join(clients.node(), "node_modules", ".bin", "mcp-inspector")
+    key = service.key("inspector").secret
+
+    def inspect(*args):
+        done = subprocess.run([inspector, "--cli", url, "--transport", "http", "--header", f"Authorization: Bearer {key}", *args],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)
+    assert [t["name"] for t in inspect("--method", "tools/list")["tools"]] == TOOLS
+    ran = inspect("--method", "tools/call", "--tool-name", "run_python", "--tool-arg", "code=print(6 * 7)")
+    assert ran["structuredContent"]["stdout"] == "42\n"
 
 
 def test_the_inspectors_command_line(way):
