@@ -275,7 +275,7 @@ void worker_beat(struct worker *w)
 		double elapsed = (double)(now_us() - j->began_us) / 1e6;
 		char text[64];
 
-		if (!is_awaited(j) || elapsed < j->told_s + 1)
+		if (!is_awaited(j) || elapsed < j->told_s + 0.9)
 			continue;
 		j->told_s = elapsed;
 		elapsed = elapsed < j->limit_s ? elapsed : j->limit_s;
