@@ -263,18 +263,17 @@ int verb_mcp(const struct verb *verb, int argc, char **argv)
 
 	if (status < 0) {
 		status = EXIT_CLOCHE;
-		if (server_choose(&s.w, &e) < 0) {
+		/* One that is not there now may come: each call looks again. */
+		if (server_choose(&s.w, &e) < 0)
+			server_log(&e);
+		/* Before anything is read: it starts this program again. */
+		if (!s.w.has_service)
+			scope_enter(&s.places, argc + 1, argv - 1);
+		signals = watch_signals(0, &e);
+		if (signals < 0 || server_start(&s, &e) < 0 || serve(&s, signals, &e) < 0)
 			fail(status, &e);
-		} else {
-			/* Before anything is read: it starts this program again. */
-			if (!s.w.has_service)
-				scope_enter(&s.places, argc + 1, argv - 1);
-			signals = watch_signals(0, &e);
-			if (signals < 0 || server_start(&s, &e) < 0 || serve(&s, signals, &e) < 0)
-				fail(status, &e);
-			else
-				status = 0;
-		}
+		else
+			status = 0;
 	}
 	fd_close(&signals);
 	server_done(&s);

@@ -202,8 +202,9 @@ static int begin_call(struct server *s, int argc, char **argv, struct err *e)
 		return fail(EXIT_USAGE, e);
 	}
 	s->w.wants_result = true;
+	/* Said here; the call looks again, and the model is told in general words. */
 	if (server_choose(&s->w, e) < 0)
-		return fail(EXIT_CLOCHE, e);
+		server_log(e);
 	if (!s->w.has_service)
 		scope_enter(&s->places, argc + 1, argv - 1);
 	signals = watch_signals(0, e);

@@ -526,6 +526,18 @@ def test_the_service_comes_and_goes():
         until(lambda: not running(one))  # it was nobody's any more
 
 
+def test_a_service_that_is_named_and_not_there(tmp_path):
+    """The server starts all the same, nothing runs without it, and the model is told in general words."""
+    env = {"CLOCHE_SOCKET": str(tmp_path / "none.sock")}
+    with Mcp(env=env) as m:
+        m.hello()
+        for name, arguments in (("run_python", {"code": "1"}), ("list_files", {})):
+            r = m.tool(name, **arguments)
+            assert r.is_error and r.text == "The sandbox service could not be reached."
+    r = tools("call", "run_python", '{"code": "1"}', env=env)
+    assert r.returncode == 0 and r.stdout == b"The sandbox service could not be reached.\n" and b"none.sock" in r.stderr
+
+
 # --------------------------------------------------------------------------------------------------- hostile clients
 
 HOSTILE = [
