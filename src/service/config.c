@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/units.h"
 
@@ -37,9 +38,11 @@ static const struct row {
 	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
 	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
 	ROW(state_dir, FOLDER, NULL, "database and artifacts (disks of sandboxes are root's, in its own folder)")
-	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
-	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys")
+	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")
+	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys but kept")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
+	ROW(batch_concurrency, COUNT, NULL, "runs of one batch at a time when it does not say; without one, two for each CPU")
+	ROW_US(batch_wait, "10m", "how long a run of a batch waits for room in its owner's quota")
 	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
 	ROW_BYTES(artifact_limit, artifact_bytes, "64m", "artifacts kept of one run")
 	ROW_US(artifact_retention, "24h", "how long artifacts outlive their sandbox")
@@ -141,15 +144,47 @@ static int config_places(struct service_config *c, const struct places *places, 
 	return 0;
 }
 
+/* A run has half a CPU unless it asks for another share. */
+static uint64_t usual_concurrency(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 1 ? 2 : cpus > 512 ? 1024 : 2 * (uint64_t)cpus;
+}
+
+int service_config_quotas(const struct service_config *c, struct quota *ret_owner,
+			  struct quota *ret_session, struct err *e)
+{
+	struct quota owner, session;
+
+	quota_none(&owner);
+	quota_none(&session);
+	owner.sandboxes = 10000;
+	owner.kept_bytes = 2ull << 30;
+	if (c->quota && quota_from_json(&owner, c->quota, e) < 0)
+		return err_prefix(e, "service: quota");
+	if (c->session_quota && quota_from_json(&session, c->session_quota, e) < 0)
+		return err_prefix(e, "service: session_quota");
+	if (session.kept_bytes != QUOTA_NONE)
+		return err_set(
+			e, 0,
+			"service: session_quota: kept is counted per owner: put it into quota");
+	*ret_owner = owner;
+	*ret_session = session;
+	return 0;
+}
+
 int service_config_read(struct service_config *c, const struct places *places, const json_t *root,
 			struct err *e)
 {
 	json_t *service = json_object_get(root, "service"), *value;
+	struct quota owner, session;
 	const char *key;
 
 	*c = (struct service_config){0};
 	if (config_places(c, places, e) < 0)
 		return -1;
+	c->batch_concurrency = usual_concurrency();
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].fallback && set_value(&rows[i], c, rows[i].fallback, e) < 0)
 			return -1;
@@ -167,7 +202,7 @@ int service_config_read(struct service_config *c, const struct places *places, c
 	}
 	if (!c->tls_certificate[0] != !c->tls_key[0])
 		return err_set(e, 0, "service: tls_certificate and tls_key belong together");
-	return 0;
+	return service_config_quotas(c, &owner, &session, e);
 }
 
 void service_config_done(struct service_config *c)

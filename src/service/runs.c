@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runs.c - POST /v1/runs, …/exec, what became of them, and their artifacts. */
+#include "service/runs.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,22 +81,26 @@ static void on_started(struct run *r)
 				   r->result.id, "sandbox", r->result.sandbox));
 }
 
-/* Nothing was begun. */
-static bool was_refused(const struct run *r)
+bool runs_was_refused(const struct run *r, struct err *e)
 {
-	return (r->busy && !r->started) || sandbox_was_refused(r->box);
+	if (r->busy && !r->started)
+		problem_set(e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
+	else if (sandbox_was_refused(r->box))
+		sandbox_problem(r->box, e);
+	else
+		return false;
+	return true;
 }
 
-static void answer_refusal(struct call *c, const struct run *r)
+static bool answer_refusal(struct call *c, const struct run *r)
 {
 	struct err e = {0};
 
+	if (!runs_was_refused(r, &e))
+		return false;
 	c->gone = NULL;
-	if (r->busy)
-		problem_set(&e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
-	else
-		sandbox_problem(r->box, &e);
 	call_problem(c, &e);
+	return true;
 }
 
 static void on_stream_end(struct run *r)
@@ -103,10 +109,8 @@ static void on_stream_end(struct run *r)
 	struct lines *l = c->data;
 	struct exchange *x = c->x;
 
-	if (was_refused(r)) {
-		answer_refusal(c, r);
+	if (answer_refusal(c, r))
 		return;
-	}
 	begin_lines(c);
 	for (unsigned s = 1; s <= 2; s++)
 		if (l->held_size[s - 1])
@@ -122,9 +126,7 @@ static void on_collected(struct run *r)
 {
 	struct call *c = r->data;
 
-	if (was_refused(r))
-		answer_refusal(c, r);
-	else
+	if (!answer_refusal(c, r))
 		call_reply(c, 200, run_result_json(r));
 }
 
@@ -146,15 +148,14 @@ static void on_room(struct exchange *x)
 
 /* ---- starting ---- */
 
-static void start(struct call *c, struct box *b, struct body *body, const char *kind)
+static struct run_request request_of(const struct call *c, const struct box *b, struct body *body,
+				     const char *kind)
 {
-	bool stream = call_flag(c, "stream");
-	struct run_request q = {
+	return (struct run_request){
 		.spec = &body->spec,
 		.input = TAKE_PTR(body->input),
 		.input_size = body->input_size,
 		.stdin_open = body->stdin_open,
-		.streamed = stream,
 		.owns_box = b->stored.one_shot,
 		.artifacts = body->output_folder || body->spec.artifacts.count,
 		.output_folder = body->output_folder,
@@ -165,8 +166,15 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		.input_sha256 = body->input_sha256,
 		.input_bytes = body->input_bytes,
 	};
+}
+
+static void start(struct call *c, struct box *b, struct body *body, const char *kind)
+{
+	bool stream = call_flag(c, "stream");
+	struct run_request q = request_of(c, b, body, kind);
 	struct err e = {0};
 
+	q.streamed = stream;
 	if (stream)
 		c->data = calloc(1, sizeof(struct lines));
 	if (stream && !c->data) {
@@ -267,13 +275,48 @@ void runs_create(struct call *c)
 	box_release(b);
 }
 
+struct run *runs_begin(struct call *c, struct body *body, bool *counted, const int *fds,
+		       size_t fd_count, const struct run_ops *ops, void *data, struct err *e)
+{
+	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct spec of_box = {0};
+	struct pool_want want;
+	struct run_request q;
+	struct run *r;
+	struct box *b;
+
+	if (!*counted && take_rate(c, e) < 0)
+		return NULL;
+	*counted = true;
+	if (make_want(body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
+		b = NULL;
+	else
+		b = sandbox_begin_with(c, &stored, &of_box, 0, 0, NULL, &want, body->volume_fds,
+				       fds, fd_count, e);
+	free(want.strings);
+	if (!b)
+		return NULL;
+	q = request_of(c, b, body, "run");
+	r = run_new(b, &q, ops, data, e);
+	if (!r)
+		box_end(b, REASON_CREATE_FAILED);
+	box_release(b);
+	return r;
+}
+
 /* ---- reading ---- */
 
 static json_t *run_json(const struct stored_run *s)
 {
 	/* Before the end it is only what will be said if we should die now. */
 	json_t *result = s->ended && s->result ? json_loads(s->result, JSON_ALLOW_NUL, NULL) : NULL;
+	json_t *row;
+	size_t i;
 
+	if (!s->artifact_path)
+		json_array_foreach(json_object_get(result, "artifacts"), i, row)
+			if (json_object_get(row, "href")) /* it was kept, once */
+				json_object_set_new(row, "href", json_null());
 	return json_pack("{ss ss ss ss so so so}", "id", s->id, "sandbox", s->sandbox, "kind",
 			 s->kind ? s->kind : "run", "state", s->ended ? "ended" : "running",
 			 "created_at", time_json(s->created_ms), "ended_at", time_json(s->ended_ms),
@@ -451,7 +494,14 @@ void runs_artifact(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
+	if (!stored.artifact_path)
+		problem_set(&e, PROBLEM_NOT_FOUND,
+			    "run %s has no artifacts, or they are not kept any more", c->id);
 	stored_run_done(&stored);
+	if (e.text[0]) {
+		call_problem(c, &e);
+		return;
+	}
 	s->fd = artifact_open(c->service, c->id, c->rest, &s->left, &e);
 	if (s->fd < 0) {
 		call_problem(c, &e);

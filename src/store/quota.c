@@ -40,6 +40,7 @@ struct entry {
 	struct quota limit;
 	uint64_t sandboxes;
 	struct quota_need used;
+	uint64_t keeping; /* of an owner: bytes on their way into the store */
 	struct bucket runs, output;
 	struct entries *sessions; /* of an owner; made when it has one */
 	char name[];
@@ -116,7 +117,7 @@ static void entries_sweep(struct entries *list, uint64_t now);
 /* Nothing of it is in use and its buckets are full: a new entry would be the same. */
 static bool entry_is_idle(struct entry *n, uint64_t now)
 {
-	if (n->sandboxes > 0)
+	if (n->sandboxes > 0 || n->keeping > 0)
 		return false;
 	bucket_fill(&n->runs, n->limit.runs_per_minute, now);
 	bucket_fill(&n->output, n->limit.output_bytes_per_minute, now);
@@ -223,7 +224,7 @@ static struct pair find_pair(struct quota_table *t, const char *owner, const cha
 static int deny(struct quota_denial *ret, enum quota_kind kind, bool of_session, unsigned wait_s,
 		struct err *e)
 {
-	*ret = (struct quota_denial){kind, of_session, wait_s};
+	*ret = (struct quota_denial){kind, of_session, wait_s, false};
 	if (kind == QUOTA_NAMES)
 		err_set(e, 0, "too many %s at a time", of_session ? "sessions" : "owners");
 	else
@@ -249,6 +250,14 @@ static enum quota_kind check_sums(const struct entry *n, const struct quota_need
 	if (!fits(n->used.disk_bytes, need->disk_bytes, n->limit.disk_bytes))
 		return QUOTA_DISK;
 	return QUOTA_COUNT;
+}
+
+/* Even if it had nothing yet. */
+static bool never_fits(const struct entry *n, const struct quota_need *need)
+{
+	const struct entry empty = {.limit = n->limit};
+
+	return check_sums(&empty, need) != QUOTA_COUNT;
 }
 
 static int check_output(struct entry *n, bool of_session, uint64_t now, struct quota_denial *ret,
@@ -365,8 +374,11 @@ int quota_acquire(struct quota_table *t, const char *owner, const char *session,
 	for (int i = 0; i < 2 && p.level[i]; i++) {
 		enum quota_kind kind = check_sums(p.level[i], need);
 
-		if (kind != QUOTA_COUNT)
-			return deny(ret_denial, kind, i == 1, SUM_RETRY_S, e);
+		if (kind != QUOTA_COUNT) {
+			deny(ret_denial, kind, i == 1, SUM_RETRY_S, e);
+			ret_denial->never = never_fits(p.level[i], need);
+			return -1;
+		}
 		if (check_output(p.level[i], i == 1, now, ret_denial, e) < 0)
 			return -1;
 	}
@@ -447,6 +459,35 @@ void quota_count_output(struct quota_table *t, const char *owner, const char *se
 	}
 }
 
+uint64_t quota_kept_limit(const struct quota_table *t, const char *owner)
+{
+	const struct entry *n = entries_find(&t->owners, owner);
+
+	return (n ? &n->limit : &t->owner_default)->kept_bytes;
+}
+
+bool quota_keep(struct quota_table *t, const char *owner, uint64_t stored, uint64_t bytes,
+		uint64_t now)
+{
+	int error = 0;
+	struct entry *n = entries_get(&t->owners, owner, &t->owner_default, 0, now, &error);
+	uint64_t used = n ? n->keeping : 0;
+
+	add(&used, stored);
+	if (!n || !fits(used, bytes, n->limit.kept_bytes))
+		return false;
+	add(&n->keeping, bytes);
+	return true;
+}
+
+void quota_keep_end(struct quota_table *t, const char *owner, uint64_t bytes)
+{
+	struct entry *n = entries_find(&t->owners, owner);
+
+	if (n)
+		n->keeping -= bytes < n->keeping ? bytes : n->keeping;
+}
+
 /* Units taken of a full bucket, rounded up. */
 static uint64_t bucket_taken(struct bucket *b, uint64_t limit, uint64_t now)
 {
@@ -457,9 +498,10 @@ static uint64_t bucket_taken(struct bucket *b, uint64_t limit, uint64_t now)
 }
 
 /* {"limits","used"} of an entry, or of one that would be made. */
-static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t now)
+static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t stored,
+			    uint64_t now)
 {
-	struct quota used = {0};
+	struct quota used = {.kept_bytes = stored};
 	json_t *limits = quota_to_json(n ? &n->limit : limit), *uses;
 
 	if (n) {
@@ -467,6 +509,7 @@ static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t
 		used.memory_bytes = n->used.memory_bytes;
 		used.cpus_millis = n->used.cpus_millis;
 		used.disk_bytes = n->used.disk_bytes;
+		add(&used.kept_bytes, n->keeping);
 		used.runs_per_minute = bucket_taken(&n->runs, n->limit.runs_per_minute, now);
 		used.output_bytes_per_minute =
 			bucket_taken(&n->output, n->limit.output_bytes_per_minute, now);
@@ -475,14 +518,15 @@ static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t
 	return json_pack("{s:o,s:o}", "limits", limits, "used", uses);
 }
 
-json_t *quota_report(struct quota_table *t, const char *owner, const char *session, uint64_t now)
+json_t *quota_report(struct quota_table *t, const char *owner, const char *session, uint64_t stored,
+		     uint64_t now)
 {
 	struct pair p = find_pair(t, owner, session);
-	json_t *report = report_entry(p.level[0], &t->owner_default, now);
+	json_t *report = report_entry(p.level[0], &t->owner_default, stored, now);
 
 	if (report && session &&
 	    json_object_set_new(report, "session",
-				report_entry(p.level[1], &t->session_default, now)) < 0) {
+				report_entry(p.level[1], &t->session_default, 0, now)) < 0) {
 		json_decref(report);
 		return NULL;
 	}
