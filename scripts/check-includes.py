@@ -29,14 +29,14 @@ ALLOWED = {
     "store": BELOW_RUNTIME,
     "tar": {"base"},
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
-    "service": SERVICES | {"http", "tar"},
+    "service": SERVICES | {"http", "tar", "agent"},
     "api": SERVICES | {"service"},
-    "agent": SERVICES,
+    "agent": BELOW_RUNTIME | {"client"},  # tools for models, their protocol, and what does them by requests to a service
     "job": SERVICES | {"agent"},
     "zygote": {"base", "native"},  # inside an interpreter: joins what native prepared
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
-    "cli": SERVICES | {"client"},
+    "cli": SERVICES | {"client", "agent"},
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)

@@ -163,7 +163,7 @@ static int resume_output(struct attached *a, struct err *e)
 {
 	int status = call_status(a->output_call);
 
-	call_free(TAKE_PTR(a->output_call));
+	call_drop(TAKE_PTR(a->output_call));
 	a->retries = a->output.bytes[0] + a->output.bytes[1] > a->bytes_before ? 0 : a->retries + 1;
 	if ((status && status / 100 != 2) || a->retries > MAX_RETRIES)
 		return -1;
@@ -211,7 +211,7 @@ static int pump_input(struct attached *a, struct err *e)
 
 	if (r == 0)
 		return 0;
-	call_free(TAKE_PTR(a->input_call));
+	call_drop(TAKE_PTR(a->input_call));
 	/* It does not read any more, or has ended, perhaps just now: its output will say so. */
 	if (r < 0 && status && (status == 404 || status == 409 || status == 410 || has_ended(a))) {
 		a->input_open = false;
@@ -356,8 +356,8 @@ int attach(struct remote *r, const char *sandbox, json_t *body, const struct att
 	status = run(a, &e);
 	if (status == 0)
 		status = ended_status(a, &e);
-	call_free(a->input_call);
-	call_free(a->output_call);
+	call_drop(a->input_call);
+	call_drop(a->output_call);
 	lines_done(&a->lines);
 	forget(a);
 	output_done(&a->output);

@@ -55,11 +55,14 @@ static void print_option(FILE *out, char letter, const char *name, const char *p
 	fputc('\n', out);
 }
 
-/* A command in a kept sandbox has the service's default for its time, not a run's. */
+/* A command in a kept sandbox has the service's default for its time, not a run's, and an agent's tool the
+ * contract's. */
 static const char *default_for(const struct verb *verb, const struct option *o)
 {
 	if (verb->run == verb_exec && strcmp(o->name, "timeout") == 0)
 		return "30s; with -i or -t: none";
+	if ((verb->run == verb_mcp || verb->run == verb_tools) && strcmp(o->name, "timeout") == 0)
+		return "30s";
 	return o->default_text;
 }
 

@@ -15,6 +15,16 @@ static const char *const create_rows[] = {"image",       "runtime",  "profile", 
 static const char *const exec_rows[] = {"env",     "env-file",   "workdir",
 					"timeout", "max-output", NULL};
 
+/* What describes the sandboxes of an agent; files go through its tools. */
+static const char *const agent_rows[] = {"image",        "runtime",     "profile",
+					 "memory",       "memory-swap", "cpus",
+					 "network",      "user",        "env",
+					 "env-file",     "workdir",     "tmpfs",
+					 "volume",       "venv",        "hostname",
+					 "pids-limit",   "timeout",     "cpu-time",
+					 "idle-timeout", "max-output",  "on-output-limit",
+					 "best-effort",  NULL};
+
 #define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
 
@@ -65,6 +75,14 @@ const struct verb verbs[] = {
 	{"top", "[--once] [--json]", "watch what sandboxes use", verb_top, top_options, EVERYWHERE},
 	{"key", "create NAME [--quota K=V]... | ls | revoke ID", "make, list and revoke API keys", verb_key,
 	 key_options, EVERYWHERE, .words = "create ls revoke"},
+	{"mcp", "[OPTION...]", "be an MCP server on stdin and stdout, for an agent", verb_mcp,
+	 mcp_options, agent_rows, EVERYWHERE,
+	 .more = "claude mcp add cloche -- cloche mcp; other clients: docs/agents.md. The options are for every\n"
+		 "sandbox it makes; --timeout (30s, if nothing else is said) is also the most that a model may ask for.\n"},
+	{"tools", "[TOOL...] | call TOOL [ARGUMENTS | -]", "print the tools for a model's API, or answer one call", verb_tools,
+	 tools_options, agent_rows, EVERYWHERE, .words = "call run_python run_node run_shell",
+	 .more = "call: ARGUMENTS is the JSON that the model sent, without it stdin; what is printed goes back to\n"
+		 "the model, whatever happened. With --name the name stands for run_python.\n"},
 	{"serve", "[OPTION...]", "be the service, in the foreground", verb_serve, serve_options},
 	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest",
 	 verb_doctor, json_options, EVERYWHERE},

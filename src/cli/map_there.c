@@ -175,7 +175,7 @@ static void done(void *way)
 {
 	struct there *t = way;
 
-	call_free(t->call);
+	call_drop(t->call);
 	lines_done(&t->lines);
 	while (t->fd_count > 0)
 		fd_close(&t->fds[--t->fd_count]);
@@ -283,7 +283,7 @@ static void abort_way(void *way)
 {
 	struct there *t = way;
 
-	call_free(TAKE_PTR(t->call));
+	call_drop(TAKE_PTR(t->call));
 	t->closed = t->over = true;
 	t->unsent = NULL;
 	drop_from(t, t->first);
@@ -330,7 +330,7 @@ static int serve(void *way, short revents, struct err *e)
 	if (r == 0)
 		return 0;
 	if (r > 0 && t->over && !t->first) {
-		call_free(TAKE_PTR(t->call));
+		call_drop(TAKE_PTR(t->call));
 		return 1;
 	}
 	if (r > 0)

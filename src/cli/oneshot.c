@@ -158,7 +158,7 @@ static void pump_input(struct shot *s)
 
 	if (r == 0)
 		return;
-	call_free(TAKE_PTR(s->input));
+	call_drop(TAKE_PTR(s->input));
 	if (r > 0)
 		return;
 	s->input_open = s->input_ended = false;
@@ -488,9 +488,9 @@ int oneshot_run(const struct oneshot *o, struct result *ret, json_t **ret_json, 
 	if (r == 0)
 		*ret_json = json_incref(s.result);
 	ret->out.data = ret->err.data = NULL;
-	call_free(s.stream);
-	call_free(s.input);
-	call_free(s.cancel);
+	call_drop(s.stream);
+	call_drop(s.input);
+	call_drop(s.cancel);
 	lines_done(&s.lines);
 	free(s.out_kept.data);
 	free(s.err_kept.data);

@@ -30,7 +30,7 @@ struct call {
 	struct response r;
 };
 
-void call_free(struct call *c)
+void call_drop(struct call *c)
 {
 	if (!c)
 		return;

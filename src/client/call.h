@@ -42,7 +42,7 @@ struct call;
 
 /* Begin. The request's texts and callbacks must live as long as the call; body is copied. NULL with e. */
 struct call *call_new(struct service *s, const struct request *q, struct err *e) must_check;
-void call_free(struct call *c);
+void call_drop(struct call *c);
 /* A field behind the answer's body, as response_trailer(). */
 const char *call_trailer(const struct call *c, const char *name, size_t *ret_size);
 
@@ -64,7 +64,7 @@ const char *call_text(const struct call *c, size_t *ret_size);
 
 static inline void call_unref(struct call **c)
 {
-	call_free(*c);
+	call_drop(*c);
 }
 #define _cleanup_call_ _cleanup_(call_unref)
 

@@ -156,6 +156,11 @@ int service_connect(struct service *s, struct err *e)
 	_cleanup_close_ int fd = TAKE_FD(s->idle_fd);
 	struct pollfd p = {fd, POLLIN, 0};
 
+	if (s->dial) {
+		fd = s->dial(s->dial_context);
+		return fd < 0 ? err_set(e, -fd, "connect to the service") : TAKE_FD(fd);
+	}
+
 	/* Readable without a request: the service hung up. */
 	if (fd >= 0 && now_us() - s->idle_since_us < KEEP_US && poll(&p, 1, 0) == 0)
 		return TAKE_FD(fd);
@@ -168,6 +173,10 @@ int service_connect(struct service *s, struct err *e)
 
 void service_keep(struct service *s, int fd)
 {
+	if (s->dial) {
+		fd_close(&fd);
+		return;
+	}
 	fd_close(&s->idle_fd);
 	s->idle_fd = fd;
 	s->idle_since_us = now_us();

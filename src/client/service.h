@@ -23,6 +23,9 @@ struct service {
 	const char *key;
 	struct sockaddr_storage address;
 	socklen_t address_size;
+	/* Instead of an address: a fresh connection, nonblocking, owned by the caller; or -errno. */
+	int (*dial)(void *context);
+	void *dial_context;
 	int idle_fd; /* a connection that waits for its next request, or -1 */
 	uint64_t idle_since_us;
 };

@@ -182,6 +182,28 @@ fail:
 	close(fd);
 }
 
+/* Not counted among the connections that others may have: what it is for was admitted itself. */
+int http_server_adopt(struct http_server *s, int fd, const struct peer *peer)
+{
+	struct peer whole;
+	struct peer_count *count;
+	size_t same;
+
+	memset(&whole, 0, sizeof whole); /* padding included: peers are compared whole */
+	whole.kind = PEER_INSIDE;
+	whole.uid = peer->uid;
+	snprintf(whole.address, sizeof whole.address, "%s", peer->address);
+	count = peer_hold(s, &whole, &same);
+	if (count && connection_new(s, fd, NULL, count)) {
+		s->count++;
+		return 0;
+	}
+	if (count)
+		peer_release(s, count);
+	close(fd);
+	return -ENOMEM;
+}
+
 static void on_accept_again(uv_timer_t *timer);
 
 static void accept_later(struct listener *l)

@@ -56,14 +56,14 @@ struct exchange_ops {
 	bool (*on_body_room)(struct exchange *x, size_t bytes);
 };
 
-enum peer_kind { PEER_UNIX, PEER_TCP };
+enum peer_kind { PEER_UNIX, PEER_TCP, PEER_INSIDE };
 
 struct peer {
 	enum peer_kind kind;
 	uid_t uid; /* PEER_UNIX */
 	gid_t gid;
 	pid_t pid;
-	char address[64]; /* PEER_TCP, without the port */
+	char address[64]; /* PEER_TCP, without the port; PEER_INSIDE: for whom it asks */
 };
 
 typedef void (*http_handler)(struct exchange *x, void *context);
@@ -75,6 +75,10 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
 /* Serve a listening socket (unix or TCP), which is owned from now on, also on failure. tls: an SSL_CTX or
  * NULL; a reference is taken, TLS 1.2 is made its least, and SIGPIPE is ignored from then on. */
 int http_server_listen(struct http_server *s, int fd, void *tls, struct err *e) must_check;
+
+/* Serve one end of a socket pair, nonblocking, whose other end is this process's own: fd is owned from now on,
+ * also on failure. The end of its input before the answer counts as gone. 0, or -errno. */
+int http_server_adopt(struct http_server *s, int fd, const struct peer *peer) must_check;
 
 /* No new connections; open exchanges go on. http_server_close() ends all, then calls done. */
 void http_server_stop(struct http_server *s);

@@ -180,7 +180,7 @@ static int check_origin(const struct service *v, const struct exchange *x, struc
 		return problem_set(e, PROBLEM_FORBIDDEN, "requests of web pages are not served");
 	if (host && host[0] == '[') /* [::1]:80 */
 		n = strcspn(host, "]") + 1;
-	if (exchange_peer(x)->kind == PEER_UNIX ||
+	if (exchange_peer(x)->kind != PEER_TCP ||
 	    (n == 9 && strncasecmp(host, "localhost", 9) == 0) ||
 	    (host && strncmp(v->config.listen, host, n) == 0 && v->config.listen[n] == ':'))
 		return 0;
@@ -211,6 +211,11 @@ static int who_asks(struct call *c, struct err *e)
 	struct stored_key key = {0};
 	int r = 1;
 
+	if (p->kind == PEER_INSIDE) { /* mcp.c, for a caller that was admitted */
+		snprintf(c->owner, sizeof c->owner, "%s", p->address);
+		c->admin = p->uid == 0;
+		return 0;
+	}
 	if (p->kind == PEER_UNIX) {
 		snprintf(c->owner, sizeof c->owner, "uid:%u", (unsigned)p->uid);
 		c->admin = p->uid == 0 || p->uid == c->service->operator_uid;

@@ -41,8 +41,9 @@ struct service {
 	struct quota owner_quota; /* the default */
 	struct box *boxes[4096];  /* by id; chained */
 	size_t box_count;
-	struct pool *pool;   /* NULL: not yet, or no memory for one */
-	struct dying *dying; /* killed behind the answers (dying.c) */
+	struct mcp_gate *mcp; /* NULL: nobody has come for it yet */
+	struct pool *pool;    /* NULL: not yet, or no memory for one */
+	struct dying *dying;  /* killed behind the answers (dying.c) */
 	size_t dying_count;
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;

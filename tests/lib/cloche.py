@@ -202,6 +202,8 @@ CAPABILITIES = {
     "idmap": ("needs newuidmap", lambda: _have("newuidmap")),
     "musl": ("builds small static programs", lambda: _have("musl-gcc")),
     "pypi": ("uses packages from PyPI", lambda: __import__("pydeps").make()[0] is not None),
+    "pypi-clients": ("drives cloche with clients from PyPI", lambda: __import__("clients").make_python()[0] is not None),
+    "npm-clients": ("drives cloche with clients from npm", lambda: __import__("clients").make_node()[0] is not None),
     "service": ("starts a service", lambda: (os.geteuid() == 0 or can("rootless")) and run(["serve", "--help"], json=False).returncode == 0),
     "debootstrap": ("installs the package in a fresh Debian", lambda: os.geteuid() == 0 and _have("debootstrap", "dpkg-deb")),
     "lintian": ("asks lintian", lambda: _have("lintian")),
