@@ -20,6 +20,7 @@ ALLOWED = {
     "protocol": set(),  # the guest protocol, both sides
     "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
+    "imaging": BELOW_RUNTIME | {"image", "registry", "settings"},  # cloche-image and cloche-decode
     "registry": {"base", "image"},  # libcurl: for cloche-image only
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},
