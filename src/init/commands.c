@@ -384,7 +384,8 @@ static bool has_survivors(struct kept *k, struct command *m)
 {
 	siginfo_t info;
 
-	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+	m->ended.alone = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0;
+	if (m->ended.alone)
 		return false;
 	if (m->ended.timed_out) { /* those that were just being made */
 		session_signal(k->g, m->session, 0, SIGKILL);
@@ -481,8 +482,11 @@ static const char *refuse(const struct kept *k, const struct start_record *s, ui
 	*ret_errno = EINVAL;
 	if (size < sizeof *s || payload[size - 1] != '\0' || s->zero || s->zero2)
 		return "malformed start";
-	if (s->flags & ~((unsigned)KEEP_LOSSLESS * 2 - 1) || keep == 0 || keep & (keep - 1))
+	if (s->flags & ~((unsigned)START_WAITS * 2 - 1) || keep == 0 || keep & (keep - 1))
 		return "flags";
+	if (s->flags & START_WAITS &&
+	    s->flags != (START_WAITS | START_STDIN | KEEP_HEAD))
+		return "one that waits has an open stdin, and nobody attached";
 	if (keep == KEEP_LOSSLESS && (!(s->flags & START_ATTACH) || s->keep_bytes == 0))
 		return "lossless keeping needs START_ATTACH and room";
 	if (s->tag[TAG_SIZE - 1] != '\0')
@@ -540,22 +544,9 @@ static struct command *new_command(const struct start_record *s)
 }
 
 /* From here on the command is there, whatever becomes of the conversation. */
-static void begin(struct kept *k, struct conversation *c, struct command *m)
+/* The conversation that started or took it hears of it to its end. */
+static void attach_starter(struct conversation *c, struct command *m)
 {
-	struct begun_record begun = {0};
-
-	add_command(k, m);
-	begun.number = m->number;
-	begun.pid = m->pid_was;
-	if (!(m->flags & START_STDIN)) {
-		end_input(m); /* an empty terminal has room for it */
-		close_fd(&m->in);
-	}
-	conversation_put(c, FRAME_BEGUN, 0, &begun, sizeof begun);
-	if (!(m->flags & START_ATTACH)) {
-		c->over = true;
-		return;
-	}
 	c->command = m;
 	c->follow = true;
 	c->takes_input = m->flags & START_STDIN;
@@ -563,6 +554,27 @@ static void begin(struct kept *k, struct conversation *c, struct command *m)
 	c->more = more_output;
 	if (m->flags & KEEP_LOSSLESS)
 		m->starter = c;
+}
+
+static void tell_begun(struct conversation *c, const struct command *m)
+{
+	struct begun_record begun = {.number = m->number, .pid = m->pid_was};
+
+	conversation_put(c, FRAME_BEGUN, 0, &begun, sizeof begun);
+}
+
+static void begin(struct kept *k, struct conversation *c, struct command *m)
+{
+	add_command(k, m);
+	if (!(m->flags & START_STDIN)) {
+		end_input(m); /* an empty terminal has room for it */
+		close_fd(&m->in);
+	}
+	tell_begun(c, m);
+	if (m->flags & START_ATTACH)
+		attach_starter(c, m);
+	else
+		c->over = true;
 }
 
 void command_start(struct kept *k, struct conversation *c, char *payload, uint32_t size)
@@ -604,6 +616,57 @@ void command_start(struct kept *k, struct conversation *c, char *payload, uint32
 	}
 	m->pid = r;
 	begin(k, c, m);
+}
+
+static const char *refuse_take(const struct command *m, const struct take_record *t, int *ret_errno)
+{
+	unsigned keep = t->flags & (KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS);
+
+	*ret_errno = EINVAL;
+	if (t->zero || t->flags & ~keep || keep == 0 || keep & (keep - 1))
+		return "malformed take";
+	*ret_errno = ESRCH;
+	if (!m || !(m->flags & START_WAITS))
+		return "no command waits under this number";
+	/* What it has written or closed by itself would be taken for its user's. */
+	if (m->pid == 0 || is_dead(m->pid) || m->in < 0 || m->out[0].keep.bytes ||
+	    m->out[1].keep.bytes || m->out[0].fd < 0 || m->out[1].fd < 0)
+		return "the command that waited is not what it was";
+	*ret_errno = 0;
+	return NULL;
+}
+
+void command_take(struct kept *k, struct conversation *c, char *payload, uint32_t size)
+{
+	struct take_record t;
+	struct command *m;
+	const char *what;
+	int r;
+
+	(void)size;
+	if (conversation_is_cut(c)) {
+		c->over = true;
+		return;
+	}
+	memcpy(&t, payload, sizeof t);
+	m = find(k, t.number);
+	for (int i = 0; m && m->pid && i < 2; i++)
+		while (take_output(m, i))
+			;
+	what = refuse_take(m, &t, &r);
+	if (what) {
+		conversation_fail(c, "take", r, what);
+		return;
+	}
+	m->flags = t.flags | START_STDIN | START_ATTACH;
+	for (int i = 0; i < 2; i++) {
+		keep_done(&m->out[i].keep);
+		keep_init(&m->out[i].keep, t.flags & KEEP_HEAD, t.keep_bytes);
+	}
+	m->started_us = guest_now_us();
+	m->deadline_ms = t.limit_ms ? m->started_us / 1000 + t.limit_ms : INT64_MAX;
+	tell_begun(c, m);
+	attach_starter(c, m);
 }
 
 /* ------------------------------------------------------------------------------------ the other ones */
@@ -696,20 +759,16 @@ void command_resize(struct kept *k, struct conversation *c, char *payload, uint3
 }
 
 /* Who still reads it is hung up on. */
-void command_forget(struct kept *k, struct conversation *c, char *payload, uint32_t size)
+/* Who reads of it has its last words now. 0, or -errno: it is not there, or not over. */
+static int forget(struct kept *k, uint32_t number)
 {
 	struct command **m = &k->commands, *gone;
-	uint32_t number;
 
-	(void)size;
-	memcpy(&number, payload, sizeof number);
 	while (*m && (*m)->number != number)
 		m = &(*m)->next;
 	gone = *m;
-	if (!gone || !gone->over) {
-		conversation_fail(c, "forget", gone ? EBUSY : ESRCH, "command");
-		return;
-	}
+	if (!gone || !gone->over)
+		return gone ? -EBUSY : -ESRCH;
 	for (struct conversation *o = k->slots; o < k->slots + CONVERSATIONS_MAX; o++)
 		if (o->command == gone) {
 			o->command = NULL;
@@ -720,7 +779,26 @@ void command_forget(struct kept *k, struct conversation *c, char *payload, uint3
 	*m = gone->next;
 	k->command_count--;
 	free_command(gone);
-	conversation_done(c);
+	return 0;
+}
+
+void command_forget(struct kept *k, struct conversation *c, char *payload, uint32_t size)
+{
+	int r = size % sizeof(uint32_t) ? -EPROTO : 0;
+
+	for (uint32_t at = 0; at + sizeof(uint32_t) <= size && r != -EPROTO; at += 4) {
+		uint32_t number;
+		int one;
+
+		memcpy(&number, payload + at, sizeof number);
+		one = forget(k, number);
+		if (r == 0)
+			r = one;
+	}
+	if (r < 0)
+		conversation_fail(c, "forget", -r, "command");
+	else
+		conversation_done(c);
 }
 
 static void more_list(struct kept *k, struct conversation *c)

@@ -30,6 +30,7 @@ static const struct handler {
 	const char *name; /* of the stage, when it fails */
 } handlers[] = {
 	{FRAME_START, command_start, NULL, "start"},
+	{FRAME_TAKE, command_take, NULL, "take"},
 	{FRAME_ATTACH, command_attach, NULL, "attach"},
 	{FRAME_INPUT, command_input, NULL, "input"},
 	{FRAME_KILL, command_kill, NULL, "kill"},
@@ -59,11 +60,18 @@ static const struct handler *find_handler(enum frame_type type)
 	return NULL;
 }
 
+/* One buffer that nobody has just now: the kernel would make and clear it anew for each conversation. */
+static unsigned char *spare_out;
+
 bool conversation_put(struct conversation *c, enum frame_type type, unsigned stream,
 		      const void *payload, uint32_t size)
 {
-	if (!c->out && !(c->out = malloc(OUT_SIZE)))
+	if (!c->out)
+		c->out = spare_out ? spare_out : malloc(OUT_SIZE);
+	if (!c->out)
 		return false;
+	if (c->out == spare_out)
+		spare_out = NULL;
 	if (OUT_SIZE - c->out_to < FRAME_HEADER_SIZE + size)
 		return false;
 	frame_encode(c->out + c->out_to, type, stream, size);
@@ -114,7 +122,10 @@ static void hang_up(struct kept *k, struct conversation *c)
 		close(c->fd);
 	c->fd = -1;
 	drop_frame(c);
-	free(c->out);
+	if (spare_out)
+		free(c->out);
+	else
+		spare_out = c->out;
 	c->out = NULL;
 	c->out_from = c->out_to = 0;
 	if (c->worker == 0)

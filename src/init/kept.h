@@ -81,6 +81,7 @@ void conversation_done(struct conversation *c);
 
 /* commands.c: openings. */
 void command_start(struct kept *k, struct conversation *c, char *payload, uint32_t size);
+void command_take(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_attach(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_input(struct kept *k, struct conversation *c, char *payload, uint32_t size);
 void command_kill(struct kept *k, struct conversation *c, char *payload, uint32_t size);

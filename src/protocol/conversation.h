@@ -57,6 +57,18 @@ enum start_flag {
 	KEEP_HEAD = 1 << 3,    /* exactly one of the three */
 	KEEP_TAIL = 1 << 4,
 	KEEP_LOSSLESS = 1 << 5, /* needs START_ATTACH */
+	START_WAITS = 1 << 6,   /* prepared: it waits on stdin, without a clock, until it is taken */
+};
+
+/* TAKE: a command that was started to wait is handed over. Its clocks begin, as if it had been started now;
+ * then as a START with START_ATTACH and START_STDIN. Answer: BEGUN, or FAILED when it cannot be taken: it is
+ * over, has written something, or was taken before. What is sent on this conversation has then not reached it. */
+struct take_record {
+	uint32_t number;
+	uint32_t flags; /* exactly one KEEP_* */
+	uint32_t limit_ms;
+	uint32_t zero;
+	uint64_t keep_bytes;
 };
 
 /* Answer: OFFSET per stream, DATA from there (what is no longer kept is skipped, OFFSET says so), and at
@@ -94,7 +106,7 @@ struct ended_record {
 	uint32_t signaled, status, core; /* as exited_record */
 	uint32_t survivors;              /* 1: processes of its session are still alive */
 	uint32_t timed_out; /* 1: limit_ms ran out; how it then died is not its own doing */
-	uint32_t zero;
+	uint32_t alone;     /* 1: nothing but init was left in the sandbox when it ended */
 	uint64_t wall_us;
 	uint64_t cpu_us;   /* of the command and the children it waited for */
 	uint64_t bytes[2]; /* written to stdout, stderr */

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "service/handlers.h"
+#include "service/pool.h"
 
 /* ---- audit ---- */
 
@@ -255,11 +256,40 @@ static void by_reason(struct text *t, const char *name, const char *help,
 		     (unsigned long long)counts[i]);
 }
 
-static void seconds(struct text *t, const char *name, const char *help, uint64_t sum_us,
-		    uint64_t count)
+static void seconds(struct text *t, const char *name, const char *help, const struct histogram *h)
 {
-	line(t, "# TYPE %s summary\n# UNIT %s seconds\n# HELP %s %s\n%s_sum %.6f\n%s_count %llu\n",
-	     name, name, name, help, name, (double)sum_us / 1e6, name, (unsigned long long)count);
+	uint64_t below = 0;
+
+	line(t, "# TYPE %s histogram\n# UNIT %s seconds\n# HELP %s %s\n", name, name, name, help);
+	for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		below += h->bucket[i];
+		line(t, "%s_bucket{le=\"%g\"} %llu\n", name, (double)histogram_bounds[i] / 1e6,
+		     (unsigned long long)below);
+	}
+	line(t, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.6f\n%s_count %llu\n", name,
+	     (unsigned long long)h->count, name, (double)h->sum_us / 1e6, name,
+	     (unsigned long long)h->count);
+}
+
+static void pool_metrics(struct text *t, const struct service *v)
+{
+	struct pool_counts p;
+
+	pool_count(v, &p);
+	gauge(t, "cloche_pool_kinds", "Kinds of sandboxes that are prepared.", p.kinds);
+	gauge(t, "cloche_pool_ready", "Prepared sandboxes.", p.ready);
+	gauge(t, "cloche_pool_making", "Sandboxes that are being prepared.", p.making);
+	gauge(t, "cloche_pool_memory_bytes", "Memory of the prepared sandboxes.", p.memory_bytes);
+	counter(t, "cloche_pool_made", "Sandboxes that were prepared.", p.made);
+	counter(t, "cloche_pool_failed", "Sandboxes that could not be prepared.", p.failed);
+	counter(t, "cloche_pool_dropped", "Prepared sandboxes that nobody has used.", p.dropped);
+	counter(t, "cloche_pool_hits", "Runs that got a prepared sandbox.", p.hits);
+	counter(t, "cloche_pool_interpreter_hits", "And in it an interpreter that waited.",
+		p.waiting_hits);
+	line(t, "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
+	for (int i = 0; i < MISS_COUNT; i++)
+		line(t, "cloche_pool_misses_total{cause=\"%s\"} %llu\n", pool_miss_names[i],
+		     (unsigned long long)p.misses[i]);
 }
 
 void metrics(struct call *c)
@@ -292,9 +322,15 @@ void metrics(struct call *c)
 	by_reason(t, "cloche_sandboxes_ended", "Sandboxes that ended, by reason.",
 		  m->sandboxes_ended);
 	by_reason(t, "cloche_runs", "Runs that ended, by reason.", m->runs);
-	seconds(t, "cloche_sandbox_create_seconds", "From request to running.", m->create_us_sum,
-		m->create_count);
-	seconds(t, "cloche_run_seconds", "From request to result.", m->exec_us_sum, m->exec_count);
+	seconds(t, "cloche_sandbox_create_seconds", "From request to running.", &m->create);
+	seconds(t, "cloche_run_begin_seconds", "From request to the command's beginning.",
+		&m->begin);
+	seconds(t, "cloche_run_seconds", "From request to result.", &m->run);
+	seconds(t, "cloche_sandbox_teardown_seconds",
+		"From the kill of a sandbox that nobody waits for to its death.", &m->teardown);
+	gauge(t, "cloche_sandboxes_dying", "Sandboxes that are killed behind the answers.",
+	      v->dying_count);
+	pool_metrics(t, v);
 	counter(t, "cloche_output_bytes", "Output that commands wrote.", m->output_bytes);
 	counter(t, "cloche_quota_refusals", "Requests refused for a quota.", m->refused_quota);
 	gauge(t, "cloche_spawner_up", "1 when the spawner answers.", link_is_up(v->link));

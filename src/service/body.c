@@ -378,6 +378,23 @@ static int start_from(struct body *b, enum body_kind kind, struct service *v,
 	return 0;
 }
 
+/* An interpreter looks at the environment when it starts, and Python for packages of the user's below the
+ * home folder. */
+static bool may_wait(const struct body *b, const json_t *json)
+{
+	json_t *row;
+	size_t i;
+
+	json_array_foreach(b->files, i, row) {
+		const char *path = json_string_value(json_object_get(row, "path")) ?: "/";
+
+		if (*path == '/' && strncmp(path, "/workspace/", 11) != 0)
+			return false;
+	}
+	return json_object_get(json, "code") && !json_object_get(json, "args") &&
+	       !json_object_get(json, "env");
+}
+
 static int take_command(struct body *b, json_t *json, struct err *e)
 {
 	_cleanup_free_ char *code = NULL;
@@ -467,6 +484,7 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	}
 	if (r == 0 && kind != BODY_SANDBOX)
 		r = take_command(b, json, e);
+	b->may_wait = r == 0 && may_wait(b, json);
 	if (r == 0)
 		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v,
 				 kind, e);

@@ -28,6 +28,8 @@ struct body {
 	uint64_t life_us; /* 0: never */
 	uint64_t idle_us; /* of a sandbox; 0: off */
 	bool pause_on_timeout, resume_on_touch;
+	/* Code in a language, and nothing that its interpreter could see before it reads the code. */
+	bool may_wait;
 	bool tty, stdin_open;
 	unsigned rows, columns;
 };

@@ -8,6 +8,8 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "service/dying.h"
+#include "service/pool.h"
 #include "service/problem.h"
 #include "service/recover.h"
 
@@ -17,6 +19,8 @@
 #define LOOK_MAX_US 30000000u
 /* Less CPU time than this between two looks is no work: init itself uses none while nothing happens. */
 #define WORK_CPU_US 200u
+/* How many sandboxes' counters stay open between two of their commands. */
+#define COUNTERS_OPEN 64
 
 static void arm(struct box *b);
 
@@ -75,6 +79,7 @@ static void clock_closed(uv_handle_t *h)
 
 static void box_free(struct box *b)
 {
+	box_close_counters(b);
 	stored_sandbox_done(&b->stored);
 	spec_done(&b->spec);
 	json_decref(b->metadata);
@@ -358,12 +363,42 @@ static void ignore_answer(void *data, const struct spawner_header *message)
 	(void)message;
 }
 
+/* One of those that nobody waits for. */
+static bool is_nobodys(struct service *v, const struct spawner_ended *ended)
+{
+	enum dying_end end = dying_on_ended(v, ended->id);
+
+	if (end == DYING_NOT && !pool_on_ended(v, ended->id))
+		return false;
+	if (end == DYING_UNWRITTEN)
+		recover_keep_end(v, ended, REASON_EXITED);
+	else
+		box_release_end(v, ended->id);
+	link_create_more(v->link);
+	pool_refill(v);
+	return true;
+}
+
+void box_leave(struct box *b)
+{
+	struct service *v = b->service;
+	uint64_t losses = v->store_losses;
+	char id[40];
+
+	memcpy(id, b->stored.id, sizeof id);
+	b->stored.verdict = REASON_EXITED;
+	finish(b, REASON_EXITED, NULL); /* its run is told, and commits both ends */
+	dying_add(v, id, service_commit(v) == 0 && v->store_losses == losses);
+}
+
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
 	uint64_t losses = v->store_losses;
 	int verdict = -1;
 
+	if (!b && is_nobodys(v, ended))
+		return;
 	if (b) {
 		b->counters = ended->counters;
 		b->has_counters = true;
@@ -432,8 +467,7 @@ static void made(struct box *b, const struct spawner_created *c)
 	box_keep_texts(b);
 	put(b);
 	b->service->metrics.sandboxes_created++;
-	b->service->metrics.create_count++;
-	b->service->metrics.create_us_sum += now_us() - b->asked_us;
+	histogram_add(&b->service->metrics.create, now_us() - b->asked_us);
 	if (b->killing) {
 		b->killing = false;
 		box_end(b, (enum reason)b->stored.verdict);
@@ -490,10 +524,31 @@ static void on_made(void *data, const struct spawner_header *message)
 	box_release(b);
 }
 
+/* From the pool: it is there already, and written down together with the run that is its reason. */
+static bool take_prepared(struct box *b, struct spawner_create *c, const struct pool_want *want)
+{
+	struct pool_handed handed;
+	struct err ignored;
+
+	if (box_fill_create(c, b, NULL, 0, &ignored) < 0 ||
+	    !pool_take(b->service, c, want, &handed)) {
+		*c = (struct spawner_create){0};
+		return false;
+	}
+	memcpy(b->stored.id, handed.created.id, sizeof b->stored.id);
+	b->waiting = handed.number;
+	memcpy(b->waiting_run, handed.run_id, sizeof b->waiting_run);
+	insert(b);
+	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,
+		 b->stored.id);
+	made(b, &handed.created);
+	return true;
+}
+
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
-		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
-		       struct err *e)
+		       const struct pool_want *want, const char *const *fd_boxes, const int *fds,
+		       size_t fd_count, uid_t fd_owner, struct err *e)
 {
 	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
 	struct box *b = calloc(1, sizeof *b);
@@ -507,6 +562,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 		return NULL;
 	}
 	b->service = v;
+	b->memory_events = -1;
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	b->spec = TAKE(*spec, (struct spec){0});
 	b->disk_bytes = disk_bytes;
@@ -515,6 +571,10 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	b->stored.verdict = -1;
 	b->asked_us = now_us();
 	b->fd_owner = fd_owner;
+	if (want && fd_count == 0 && spec->volume_count == 0 && take_prepared(b, c, want)) {
+		b->references++;
+		return b;
+	}
 	make_object_id(b->stored.id, "sbx_");
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
@@ -657,6 +717,7 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		return NULL;
 	}
 	b->service = v;
+	b->memory_events = -1;
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	if (box_restore_spec(b, e) < 0) {
 		box_free(b);
@@ -720,14 +781,11 @@ void box_reconcile(struct box *b, const struct spawner_live *live)
 
 /* ---- what can be read without privileges ---- */
 
-/* The number behind `key ` in a small file of lines, or the first number when key is "". */
-static bool read_count(const char *path, const char *key, uint64_t *ret)
+/* The number behind `key ` in lines of text, or the first number when key is "". */
+static bool find_count(const char *text, const char *key, uint64_t *ret)
 {
-	char text[4096];
 	size_t n = strlen(key);
 
-	if (!path[0] || fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
-		return false;
 	for (const char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
 		if (strncmp(p, key, n) == 0) {
 			*ret = strtoull(p + n, NULL, 10);
@@ -736,14 +794,46 @@ static bool read_count(const char *path, const char *key, uint64_t *ret)
 	return false;
 }
 
-bool box_oom_count(const struct box *b, uint64_t *ret)
+bool box_oom_count(struct box *b, uint64_t *ret)
 {
-	return read_count(b->created.memory_events, "oom_kill ", ret);
+	struct service *v = b->service;
+	char text[1024];
+	ssize_t n;
+	int fd = b->memory_events;
+
+	if (fd < 0 && b->created.memory_events[0])
+		fd = open(b->created.memory_events, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+	if (fd >= 0 && b->memory_events < 0) {
+		if (v->counters_open < COUNTERS_OPEN) {
+			v->counters_open++;
+			b->memory_events = fd;
+		} else {
+			close(fd);
+		}
+	}
+	if (n < 0)
+		return false;
+	text[n] = '\0';
+	return find_count(text, "oom_kill ", ret);
+}
+
+void box_close_counters(struct box *b)
+{
+	if (b->memory_events < 0)
+		return;
+	b->service->counters_open--;
+	fd_close(&b->memory_events);
 }
 
 bool box_cpu_us(const struct box *b, uint64_t *ret)
 {
+	char text[1024];
+
+	if (!b->created.cpu_usage[0] ||
+	    fd_read_file(AT_FDCWD, b->created.cpu_usage, text, sizeof text) < 0)
+		return false;
 	if (strstr(b->created.cpu_usage, "cpuacct"))
-		return read_count(b->created.cpu_usage, "", ret) && ((*ret /= 1000), true);
-	return read_count(b->created.cpu_usage, "usage_usec ", ret);
+		return find_count(text, "", ret) && ((*ret /= 1000), true);
+	return find_count(text, "usage_usec ", ret);
 }

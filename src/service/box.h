@@ -18,6 +18,8 @@ struct waiter {
 	void (*tell)(struct waiter *w, struct box *b);
 };
 
+struct pool_want;
+
 struct box {
 	struct service *service;
 	struct box *next; /* in its hash row */
@@ -42,11 +44,18 @@ struct box {
 	bool touched;                     /* used while it was being paused */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
-	uid_t fd_owner; /* who gave the descriptors of its volumes */
+	uint32_t waiting;     /* init's number of the command that waits in it; 0: none */
+	char waiting_run[40]; /* and the run that shall use it */
+	uid_t fd_owner;       /* who gave the descriptors of its volumes */
 	char stage[16];
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *changed, *counted_again, *gone;
+	int memory_events; /* descriptor of what box_oom_count() reads, of a busy one; -1 */
+	uint32_t forget[FORGET_MAX]; /* numbers of commands that init may forget (tell.c) */
+	unsigned forget_count;
+	struct box *forgetful_next;
+	bool forgetful;      /* waits in the service's list of those */
 	unsigned references; /* runs and exchanges that hold it */
 };
 
@@ -54,11 +63,17 @@ struct box {
 struct box *box_find(struct service *v, const char *id);
 
 /* Begin to make one. spec is taken over, also on failure. fds stay the caller's. The box is given back in
- * STATE_CREATING with one reference; `made` waiters are told when it runs or has failed. */
+ * STATE_CREATING with one reference; `made` waiters are told when it runs or has failed. want: one that the
+ * pool has prepared will do, and is given back in STATE_RUNNING; NULL: it will not. */
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
+		       const struct pool_want *want,
 		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
 		       struct err *e) must_check;
+
+/* A one-shot whose processes are all dead but init, and whose counters are read: it has ended for whoever asks,
+ * and is killed and removed behind the answer. Its `gone` waiters are told before this returns. */
+void box_leave(struct box *b);
 
 /* End it for this reason. Idempotent: the first verdict stays. */
 void box_end(struct box *b, enum reason verdict);
@@ -122,7 +137,9 @@ void box_release_end(struct service *v, const char *id);
 void box_write_again(struct box *b);
 
 /* Counters read where they are world-readable; false when they cannot be. */
-bool box_oom_count(const struct box *b, uint64_t *ret);
+bool box_oom_count(struct box *b, uint64_t *ret);
+/* A busy sandbox's file stays open between two of its commands, until this. */
+void box_close_counters(struct box *b);
 bool box_cpu_us(const struct box *b, uint64_t *ret);
 
 #endif

@@ -67,8 +67,8 @@ int call_number(const struct call *c, const char *name, uint64_t fallback, uint6
 /* Make a sandbox for this caller under its quotas, with the descriptors that came along as volumes. stored and
  * spec are taken over. As box_create(). */
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
-			  uint64_t disk, uint64_t life_us, json_t *metadata, json_t *volume_fds,
-			  struct err *e) must_check;
+			  uint64_t disk, uint64_t life_us, json_t *metadata,
+			  const struct pool_want *want, json_t *volume_fds, struct err *e) must_check;
 
 /* Refused for what was asked, before anything was tried: no run's result but a problem. */
 bool sandbox_was_refused(const struct box *b);

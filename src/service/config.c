@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 
-enum kind { TEXT, FOLDER, DURATION, SIZE, COUNT, FLAG, NAMES, MAPPING };
+enum kind { TEXT, FOLDER, DURATION, SIZE, COUNT, NUMBER, FLAG, NAMES, MAPPING };
 
 /* One key. fallback NULL: set by config_places(). */
 static const struct row {
@@ -48,6 +48,9 @@ static const struct row {
 	ROW_US(run_retention, "30d", "how long runs are remembered")
 	ROW_US(audit_retention, "365d", "how long audit rows are kept")
 	ROW(connections, COUNT, "4096", "open connections in all")
+	ROW(pool, NUMBER, "16", "sandboxes of one kind that are prepared for one-shot runs, at most; 0: none")
+	ROW(pool_floor, NUMBER, "1", "and at least, for ten minutes after a kind was last asked for")
+	ROW_BYTES(pool_memory, pool_memory_bytes, "512m", "memory that all prepared sandboxes may use together")
 	/* clang-format on */
 };
 
@@ -95,6 +98,9 @@ static int set_value(const struct row *row, struct service_config *c, const char
 		break;
 	case COUNT:
 		r = parse_count(text, 1, 20000, field);
+		break;
+	case NUMBER:
+		r = parse_count(text, 0, 20000, field);
 		break;
 	case FLAG:
 		*(bool *)field = strcmp(text, "true") == 0;

@@ -329,7 +329,7 @@ bool link_is_up(const struct link *l)
 
 static void send_creations(struct link *l)
 {
-	while (l->up && l->being_made < AT_A_TIME) {
+	while (l->up && l->being_made < AT_A_TIME && l->ops->may_create(l->context)) {
 		struct creation *c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations);
 		int64_t sequence;
 
@@ -383,4 +383,15 @@ int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer
 int link_list(struct link *l, link_answer each, void *data)
 {
 	return l->up ? request(l, SPAWNER_LIST, NULL, true, each, data) : -1;
+}
+
+void link_create_more(struct link *l)
+{
+	send_creations(l);
+}
+
+bool link_creations_wait(const struct link *l)
+{
+	return !l->up || l->next || quota_queue_length(l->creations) > 0 ||
+	       l->being_made >= AT_A_TIME;
 }

@@ -22,6 +22,8 @@ struct link_ops {
 	/* Connected (again): the list of what lives follows by link_list(). */
 	void (*on_up)(void *context);
 	void (*on_down)(void *context);
+	/* Whether one more sandbox may be asked for now; link_create_more() when that changes. */
+	bool (*may_create)(void *context);
 };
 
 struct link *link_new(uv_loop_t *loop, const char *path, const struct link_ops *ops, void *context,
@@ -34,6 +36,9 @@ bool link_is_up(const struct link *l);
  * the line is down or too many wait: no callback then. */
 int link_create(struct link *l, const char *owner, const struct spawner_create *c, const int *fds,
 		size_t fd_count, link_answer done, void *data) must_check;
+void link_create_more(struct link *l);
+/* Clients wait for sandboxes, or for the spawner. */
+bool link_creations_wait(const struct link *l);
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done,
 	     void *data) must_check;
 /* One call per LIVE, then DONE. */

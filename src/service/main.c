@@ -21,11 +21,14 @@
 #include "service/artifacts.h"
 #include "service/box.h"
 #include "service/call.h"
+#include "service/dying.h"
+#include "service/link.h"
+#include "service/pool.h"
 #include "service/recover.h"
 #include "service/run.h"
 #include "service/sandbox_self.h"
 
-enum { EXIT_USAGE = 2, HOUSEKEEPING_MS = 60000 };
+enum { EXIT_USAGE = 2, HOUSEKEEPING_MS = 60000, STOP_LIMIT_US = 2000000 };
 
 struct arguments {
 	int config_fd, socket_fd, tcp_fd, certificate_fd, key_fd;
@@ -164,11 +167,17 @@ static void on_up(void *context)
 
 static void on_down(void *context)
 {
-	(void)context;
 	log_event("spawner.down", NULL);
+	pool_forget(context);
+	dying_forget(context);
 }
 
-static const struct link_ops link_ops = {on_ended, on_up, on_down};
+static bool may_create(void *context)
+{
+	return !dying_are_too_many(context);
+}
+
+static const struct link_ops link_ops = {on_ended, on_up, on_down, may_create};
 
 static void tell_systemd(const char *text)
 {
@@ -235,6 +244,16 @@ static void on_housekeeping(uv_timer_t *t)
 	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
 }
 
+/* Until the sandboxes that are nobody's are gone; a spawner that does not answer is not waited for. */
+static void on_stopping(uv_timer_t *t)
+{
+	struct service *v = t->data;
+
+	if ((v->dying_count == 0 && pool_is_empty(v)) || !link_is_up(v->link) ||
+	    now_us() > v->stop_by_us)
+		uv_stop(&v->loop);
+}
+
 static void on_signal(uv_signal_t *s, int number)
 {
 	struct service *v = s->data;
@@ -245,8 +264,10 @@ static void on_signal(uv_signal_t *s, int number)
 	log_event("service.stopping", json_pack("{si}", "signal", number));
 	/* STOPPING=1 is not for us to say: systemd would end the whole service when only we stop. */
 	http_server_stop(v->http);
-	/* Sandboxes stay; who waits for an answer of one-shots finds it by id later. */
-	uv_stop(&v->loop);
+	/* Sandboxes stay; who waits for an answer of one-shots finds it by id later. What nobody waits for goes. */
+	pool_stop(v);
+	v->stop_by_us = now_us() + STOP_LIMIT_US;
+	uv_timer_start(&v->housekeeping, on_stopping, 0, 10);
 }
 
 static int start(struct service *v, struct err *e)
@@ -272,6 +293,8 @@ static int start(struct service *v, struct err *e)
 	uv_prepare_start(&v->commit, on_turn);
 	uv_timer_init(&v->loop, &v->again);
 	v->again.data = v;
+	uv_timer_init(&v->loop, &v->forgetting);
+	v->forgetting.data = v;
 	uv_timer_init(&v->loop, &v->housekeeping);
 	v->housekeeping.data = v;
 	uv_timer_start(&v->housekeeping, on_housekeeping, HOUSEKEEPING_MS, 0);
@@ -282,6 +305,8 @@ static int start(struct service *v, struct err *e)
 	uv_signal_start(&interrupt, on_signal, SIGINT);
 	snprintf(path, sizeof path, "%s/spawner.sock", v->config.runtime_dir);
 	v->link = link_new(&v->loop, path, &link_ops, v, e);
+	if (v->link)
+		pool_start(v);
 	return v->link ? 0 : -1;
 }
 

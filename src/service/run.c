@@ -9,9 +9,11 @@
 #include "base/json.h"
 #include "native/report.h"
 #include "service/artifacts.h"
+#include "service/counters.h"
 #include "service/problem.h"
 #include "service/put.h"
 #include "service/reply.h"
+#include "service/tell.h"
 
 /* Init's own clock runs out this much after ours: it is for when we are not there. */
 #define INIT_LATER_MS 1000
@@ -27,6 +29,7 @@
 static void begin(struct run *r);
 static void next_file(struct run *r);
 static void start_command(struct run *r);
+static void start_anew(struct run *r);
 static void command_is_over(struct run *r);
 static void finish(struct run *r);
 
@@ -160,8 +163,7 @@ static void tell_end(struct run *r)
 	enum reason reason = r->result.reason;
 
 	v->metrics.runs[reason]++;
-	v->metrics.exec_us_sum += now_us() - r->asked_us;
-	v->metrics.exec_count++;
+	histogram_add(&v->metrics.run, now_us() - r->asked_us);
 	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
 	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
 	quota_count_output(v->quotas, r->owner, r->session,
@@ -200,33 +202,6 @@ static void remember_verdict(struct run *r)
 	r->result = before;
 }
 
-static void on_killed(struct talk *t, const struct frame *f, const unsigned char *payload)
-{
-	struct box *b = talk_data(t);
-
-	(void)f;
-	(void)payload;
-	box_hang_up(b, t);
-}
-
-static void on_kill_end(struct talk *t, int error)
-{
-	(void)error;
-	box_hang_up(talk_data(t), t);
-}
-
-static const struct talk_ops brief_ops = {.on_frame = on_killed, .on_end = on_kill_end};
-
-/* One request whose answer does not matter. */
-static void tell_init(struct box *b, enum frame_type type, const void *record, size_t size)
-{
-	struct err e = {0};
-	struct talk *t = box_talk(b, &brief_ops, b, &e);
-
-	if (t)
-		talk_send(t, type, record, size, NULL, 0);
-}
-
 static void close_run(struct run *r)
 {
 	unlink_run(r);
@@ -257,7 +232,7 @@ static void finish(struct run *r)
 	waiter_remove(&b->gone, &r->gone);
 	/* Init may forget what is written down, and not before: until then it is the only one who knows. */
 	if (r->command_over && !r->owns_box && b->stored.state != STATE_ENDED && !b->killing)
-		tell_init(b, FRAME_FORGET, &r->number, sizeof r->number);
+		tell_forget(b, r->number, r->result.out.bytes + r->result.err.bytes);
 	if (!r->unwritten)
 		close_run(r);
 }
@@ -284,7 +259,21 @@ static void on_gone(struct waiter *w, struct box *b)
 	finish((struct run *)((char *)w - offsetof(struct run, gone)));
 }
 
-/* The command's part is done. A sandbox of its own is ended and seen dead before the answer. */
+/* Nothing but init is alive, and what was counted stands still: its death is not waited for. */
+static bool is_settled(struct run *r)
+{
+	struct box *b = r->box;
+
+	if (!r->alone || r->evidence.has_verdict || b->killing ||
+	    b->stored.state != STATE_RUNNING || b->service->store_error[0] ||
+	    !counters_read(&b->created, b->spec.memory_bytes, &b->counters))
+		return false;
+	b->has_counters = true;
+	return true;
+}
+
+/* The command's part is done. A sandbox of its own is ended and all its processes are seen dead before the
+ * answer. */
 static void conclude(struct run *r)
 {
 	hang_up(r);
@@ -293,6 +282,10 @@ static void conclude(struct run *r)
 		return;
 	}
 	uv_timer_stop(&r->clock);
+	if (is_settled(r)) {
+		box_leave(r->box); /* on_gone() finishes */
+		return;
+	}
 	remember_verdict(r);
 	box_end(r->box, r->evidence.has_verdict ? r->evidence.verdict : REASON_EXITED);
 }
@@ -467,6 +460,7 @@ static void on_ended(struct run *r, const struct ended_record *ended)
 	r->result.err.bytes = bytes[1] > r->result.err.bytes ? bytes[1] : r->result.err.bytes;
 	r->result.wall_ms = (double)ended->wall_us / 1000;
 	r->cpu_command_us = ended->cpu_us;
+	r->alone = ended->alone;
 	command_is_over(r);
 }
 
@@ -484,6 +478,8 @@ static void on_failed(struct run *r, const struct failed_record *failed)
 static void on_begun(struct run *r, const struct begun_record *begun)
 {
 	r->number = begun->number;
+	r->taking = false;
+	histogram_add(&r->service->metrics.begin, now_us() - r->asked_us);
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
 	if (r->ops && r->ops->on_started)
@@ -526,7 +522,10 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		on_ended(r, &ended);
 	} else if (f->type == FRAME_FAILED &&
 		   failed_record_decode(payload, f->size, &failed) == 0) {
-		on_failed(r, &failed);
+		if (r->taking)
+			start_anew(r);
+		else
+			on_failed(r, &failed);
 	} else if (f->type != FRAME_EOF && f->type != FRAME_OFFSET) {
 		sandbox_is_going(r);
 	}
@@ -548,10 +547,9 @@ static size_t append(char *text, size_t at, const char *string)
 	return at + n;
 }
 
-static int start_payload(const struct run *r, struct start_record *s, char **ret, size_t *ret_size,
-			 struct err *e)
+int run_start_strings(const struct spec *spec, struct start_record *s, char **ret, size_t *ret_size,
+		      struct err *e)
 {
-	const struct spec *spec = &r->spec;
 	const struct strings *lists[] = {&spec->command, &spec->env};
 	size_t size = strlen(spec->workdir) + 1;
 	size_t at = 0;
@@ -622,7 +620,21 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 		.keep_bytes = s->max_output_bytes + (s->kill_on_output_limit ? 1 : 0),
 	};
 	memcpy(ret->tag, r->result.id, sizeof ret->tag);
-	return start_payload(r, ret, ret_strings, ret_size, e);
+	return run_start_strings(s, ret, ret_strings, ret_size, e);
+}
+
+/* The command that waits, with what would have been START's. */
+static void send_take(struct run *r, const struct start_record *s)
+{
+	struct take_record t = {
+		.number = r->box->waiting,
+		.flags = s->flags & (KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS),
+		.limit_ms = s->limit_ms,
+		.keep_bytes = s->keep_bytes,
+	};
+
+	r->taking = true;
+	talk_send(r->talk, FRAME_TAKE, &t, sizeof t, NULL, 0);
 }
 
 static void start_command(struct run *r)
@@ -632,7 +644,8 @@ static void start_command(struct run *r)
 	struct err e = {0};
 	size_t size;
 
-	r->oom_known = box_oom_count(r->box, &r->oom_before);
+	/* A sandbox of its own is counted at its end. */
+	r->oom_known = !r->owns_box && box_oom_count(r->box, &r->oom_before);
 	r->cpu_known = r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(r->box, &r->cpu_before);
 	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);
@@ -643,11 +656,25 @@ static void start_command(struct run *r)
 		cannot_talk(r, "start", &e);
 		return;
 	}
-	talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
+	if (r->box->waiting)
+		send_take(r, &s);
+	else
+		talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
 	send_input(r);
 	/* Code inside can stop the workers that hold all of init's conversations: then nothing begins. */
 	if (r->spec.timeout_us < SPEC_UNLIMITED - 1)
 		uv_timer_start(&r->clock, on_clock, r->spec.timeout_us / 1000 + BEGIN_LIMIT_MS, 0);
+}
+
+/* What waited cannot be used, and has seen nothing of this run: it begins as it would without. */
+static void start_anew(struct run *r)
+{
+	hang_up(r);
+	r->taking = false;
+	r->box->waiting = 0;
+	r->input_sent = r->input_taken = 0;
+	r->input_ended = false;
+	start_command(r);
 }
 
 /* What the command left behind in its sandbox: nothing is kept of its record; artifacts of a one-shot are
@@ -796,7 +823,10 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 	r->ops = ops;
 	r->data = data;
 	r->result.timeout_us = r->spec.timeout_us;
-	make_object_id(r->result.id, "run_");
+	if (b->waiting)
+		memcpy(r->result.id, b->waiting_run, sizeof r->result.id);
+	else
+		make_object_id(r->result.id, "run_");
 	put(r, false, NULL, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",

@@ -51,6 +51,8 @@ struct run {
 	uv_timer_t clock;
 	bool streamed, owns_box, want_artifacts, output_folder, stdin_open;
 	bool started, command_over, ending, cancelled, input_ended;
+	bool taking;    /* what waits in its sandbox was asked to become it, and has not answered */
+	bool alone;     /* when it ended, nothing but init was alive */
 	bool busy;      /* nothing was begun for want of something here */
 	bool unwritten; /* ended and told, but not in the store */
 	char *input;
@@ -75,6 +77,10 @@ json_t *run_result_json(const struct run *r) must_check;
 /* What init is told to start. The caller frees *ret_strings. */
 int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
 		     size_t *ret_size, struct err *e) must_check;
+
+/* Working directory, arguments and environment as START wants them, and their counts. The caller frees *ret. */
+int run_start_strings(const struct spec *spec, struct start_record *s, char **ret, size_t *ret_size,
+		      struct err *e) must_check;
 
 /* Start when the box is made (or at once). NULL: nothing was begun. */
 struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *ops, void *data,

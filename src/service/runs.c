@@ -8,6 +8,7 @@
 #include "service/artifacts.h"
 #include "service/handlers.h"
 #include "service/input.h"
+#include "service/pool.h"
 
 /* ---- streams of lines ---- */
 
@@ -222,9 +223,22 @@ static int read_run(struct call *c, struct body *body, struct err *e)
 	return 0;
 }
 
+/* What could wait in a prepared sandbox for this code: its interpreter. */
+static int make_want(const struct body *body, struct pool_want *ret, struct err *e)
+{
+	*ret = (struct pool_want){.start = {.uid = body->spec.uid,
+					    .gid = body->spec.gid,
+					    .flags = START_WAITS | START_STDIN | KEEP_HEAD,
+					    .keep_bytes = 1}};
+	return body->may_wait && !body->stdin_open
+		       ? run_start_strings(&body->spec, &ret->start, &ret->strings, &ret->size, e)
+		       : 0;
+}
+
 void runs_create(struct call *c)
 {
 	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct pool_want want;
 	struct spec of_box = {0};
 	struct body body;
 	struct box *b;
@@ -236,12 +250,13 @@ void runs_create(struct call *c)
 		return;
 	}
 	/* The sandbox of a run has its limits, and needs no commands' defaults. */
-	if (spec_copy_limits(&of_box, &body.spec, &e) < 0) {
+	if (make_want(&body, &want, &e) < 0 || spec_copy_limits(&of_box, &body.spec, &e) < 0) {
 		body_done(&body);
 		call_problem(c, &e);
 		return;
 	}
-	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, body.volume_fds, &e);
+	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, &want, body.volume_fds, &e);
+	free(want.strings);
 	if (!b) {
 		body_done(&body);
 		call_problem(c, &e);

@@ -25,8 +25,8 @@ static int take_quota(struct call *c, const struct quota_need *need, struct err 
 }
 
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
-			  uint64_t disk, uint64_t life_us, json_t *metadata, json_t *volume_fds,
-			  struct err *e)
+			  uint64_t disk, uint64_t life_us, json_t *metadata,
+			  const struct pool_want *want, json_t *volume_fds, struct err *e)
 {
 	const char *boxes[SPEC_MAX_VOLUMES];
 	int fds[SPEC_MAX_VOLUMES];
@@ -42,8 +42,8 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 			boxes[i] = json_string_value(json_array_get(volume_fds, i));
 		stored->owner = strdup(c->owner);
 		stored->session = c->session[0] ? strdup(c->session) : NULL;
-		b = box_create(c->service, stored, spec, disk, life_us, metadata, boxes, fds, count,
-			       exchange_peer(c->x)->uid, e);
+		b = box_create(c->service, stored, spec, disk, life_us, metadata, want, boxes, fds,
+			       count, exchange_peer(c->x)->uid, e);
 		if (b)
 			b->admitted = true;
 		else
@@ -157,7 +157,7 @@ static void create(struct call *c, const char *key)
 		stored.resume_on_touch = body.resume_on_touch;
 		stored.labels = body.labels ? json_dumps(body.labels, JSON_COMPACT) : strdup("{}");
 		b = sandbox_begin(c, &stored, &body.spec, body.disk_bytes, body.life_us,
-				  body.metadata, body.volume_fds, &e);
+				  body.metadata, NULL, body.volume_fds, &e);
 	}
 	if (b && key &&
 	    store_idempotency_put(c->service->store, c->owner, key, c->body_sha256, b->stored.id,

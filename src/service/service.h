@@ -13,6 +13,7 @@
 
 #include "service/config.h"
 #include "http/http.h"
+#include "service/metrics.h"
 #include "settings/settings.h"
 #include "store/quota.h"
 #include "store/store.h"
@@ -23,14 +24,6 @@ struct run;
 struct subscriber;
 
 enum { EVENTS_KEPT = 4096 };
-
-struct metrics {
-	uint64_t requests[6]; /* by hundreds of the status: 1 to 5 */
-	uint64_t runs[REASON_COUNT];
-	uint64_t sandboxes_created, sandboxes_ended[REASON_COUNT];
-	uint64_t create_us_sum, create_count, exec_us_sum, exec_count;
-	uint64_t output_bytes, refused_quota;
-};
 
 struct service {
 	uv_loop_t loop;
@@ -46,6 +39,12 @@ struct service {
 	struct quota owner_quota; /* the default */
 	struct box *boxes[4096];  /* by id; chained */
 	size_t box_count;
+	struct pool *pool;   /* NULL: not yet, or no memory for one */
+	struct dying *dying; /* killed behind the answers (dying.c) */
+	size_t dying_count;
+	struct box *forgetful; /* whose inits have something to forget (tell.c) */
+	uv_timer_t forgetting;
+	unsigned counters_open; /* boxes whose memory_events stays open */
 	struct run *runs; /* that are not ended */
 	struct subscriber *subscribers;
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
@@ -63,6 +62,7 @@ struct service {
 	uv_timer_t again;            /* what could not be written is tried again */
 	struct unwritten *unwritten; /* recover.c */
 	bool stopping, ready, failed;
+	uint64_t stop_by_us;
 	int64_t started_ms;
 };
 

@@ -32,6 +32,7 @@ static void on_closed(uv_handle_t *h)
 
 	if (--t->handles > 0)
 		return;
+	close(t->fd);
 	free(t->out);
 	free(t);
 }
@@ -41,9 +42,7 @@ void talk_close(struct talk *t)
 	if (t->closed)
 		return;
 	t->closed = true;
-	uv_poll_stop(&t->poll);
-	close(t->fd);
-	t->fd = -1;
+	uv_poll_stop(&t->poll); /* the descriptor goes when the loop has let go of it */
 	if (t->limit_s)
 		uv_close((uv_handle_t *)&t->silence, on_closed);
 	uv_close((uv_handle_t *)&t->poll, on_closed);

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import cloche
 
-TYPES = dict(FAILED=2, DATA=4, CREDIT=6, EOF=7, SERVE=36, START=64, ATTACH=65, INPUT=66, KILL=67, RESIZE=68, FORGET=69,
+TYPES = dict(FAILED=2, DATA=4, CREDIT=6, EOF=7, SERVE=36, START=64, ATTACH=65, INPUT=66, KILL=67, RESIZE=68, FORGET=69, TAKE=74,
              LIST=70, PS=71, SPACE=72, FINISH=73, READ=80, WRITE=81, STAT=82, READDIR=83, MKDIR=84, REMOVE=85, MOVE=86,
              WALK=87, UNPACK=88, MEMBER=89, WATCH=90, DIAL=91, BEGUN=96, OFFSET=97, ENDED=98, COMMAND=99, PROCESS=100,
              ROOM=101, ENTRY=102, EVENT=103, DONE=104)
@@ -50,7 +50,7 @@ class HungUp(Exception):
 
 def ended(payload):
     n = struct.unpack("<6I8Q", payload)
-    assert n[5] == 0
+    assert n[5] in (0, 1)
     return Ended(*n[:5], n[6], n[7], n[8:10], n[10:12], n[12:14])
 
 

@@ -83,7 +83,7 @@ static void test_ended(void **state)
 	assert_int_equal(END_WITH(e.core = 1), BAD); /* a core without a signal */
 	assert_int_equal(END_WITH(e.survivors = 2), BAD);
 	assert_int_equal(END_WITH(e.timed_out = 2), BAD);
-	assert_int_equal(END_WITH(e.zero = 1), BAD);
+	assert_int_equal(END_WITH(e.alone = 2), BAD);
 	assert_int_equal(END_WITH(e.wall_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.cpu_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.kept[0] = 5), BAD); /* beyond what was written */

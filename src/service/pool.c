@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c - sandboxes that are made before they are asked for.
+ *
+ * How many of a kind are kept follows how often it is asked for: every request counts, half of the count is
+ * forgotten each second, and a kind wants a quarter of it between its floor and the operator's ceiling. They
+ * are made behind the answers: only when no client waits for one of its own, two at a time. The memory of all
+ * is looked at once a second; above the budget nothing more is made and the oldest go. Whatever is older than
+ * AGE_US goes too, and all when packages or the configuration have changed: what is handed over is what would
+ * be made now.
+ */
+#include "service/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "service/counters.h"
+#include "service/dying.h"
+
+enum {
+	KINDS_MAX = 32,
+	MAKING_MAX = 2,
+	LOOK_MS = 1000,
+	FAILED_WAITS_LOOKS = 30,
+	START_LIMIT_S = 10,
+};
+/* Of one prepared sandbox, and of a kind that nobody asks for. */
+#define AGE_US (600ull * 1000000)
+
+const char *const pool_miss_names[MISS_COUNT] = {
+	[MISS_NEW_KIND] = "new_kind",
+	[MISS_EMPTY] = "empty",
+	[MISS_KINDS] = "too_many_kinds",
+	[MISS_OFF] = "off",
+};
+
+struct prepared {
+	struct prepared *next;
+	struct kind *kind;
+	struct pool_handed handed;
+	struct talk *talk; /* while what shall wait is started */
+	uint64_t made_us;
+};
+
+struct kind {
+	struct kind *next;
+	struct pool *pool;
+	struct spawner_create request; /* without an id */
+	struct pool_want want;
+	struct prepared *ready, **ready_end, *making;
+	size_t ready_count, making_count;
+	double recent;
+	uint64_t asked_us;
+	unsigned waits; /* looks until it is tried again after a failure */
+};
+
+/* What everything prepared was made from. */
+struct sources {
+	struct timespec packages, configuration;
+};
+
+struct pool {
+	struct service *service;
+	struct kind *kinds;
+	uv_timer_t clock;
+	struct sources sources;
+	struct pool_counts counts;
+	bool over_budget, stopping;
+};
+
+static void refill(struct pool *p);
+
+/* ---- one ---- */
+
+/* The sandbox is nobody's any more. */
+static void drop_sandbox(struct pool *p, const char *id)
+{
+	p->counts.dropped++;
+	dying_add(p->service, id, true);
+}
+
+static void making_done(struct prepared *x)
+{
+	struct prepared **at = &x->kind->making;
+
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	x->kind->making_count--;
+	if (x->talk)
+		talk_close(TAKE_PTR(x->talk));
+}
+
+static void failed(struct prepared *x, bool made)
+{
+	struct pool *p = x->kind->pool;
+
+	making_done(x);
+	x->kind->waits = FAILED_WAITS_LOOKS;
+	p->counts.failed++;
+	if (made)
+		drop_sandbox(p, x->handed.created.id);
+	free(x);
+}
+
+static void ready(struct prepared *x)
+{
+	struct kind *k = x->kind;
+
+	making_done(x);
+	x->made_us = now_us();
+	x->next = NULL;
+	*k->ready_end = x;
+	k->ready_end = &x->next;
+	k->ready_count++;
+	k->pool->counts.made++;
+	refill(k->pool);
+}
+
+static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct prepared *x = talk_data(t);
+	struct begun_record begun;
+
+	if (f->type == FRAME_BEGUN && begun_record_decode(payload, f->size, &begun) == 0) {
+		x->handed.number = begun.number;
+		ready(x);
+	} else {
+		failed(x, true);
+	}
+}
+
+static void on_end(struct talk *t, int error)
+{
+	(void)error;
+	failed(talk_data(t), true);
+}
+
+static const struct talk_ops talk_ops = {.on_frame = on_frame, .on_end = on_end};
+
+/* Start what shall wait in it, under the name of the run that will use it. */
+static void start_waiting(struct prepared *x)
+{
+	struct service *v = x->kind->pool->service;
+	struct start_record start = x->kind->want.start;
+	char path[sizeof v->config.runtime_dir + 64];
+	struct err e = {0};
+
+	make_object_id(x->handed.run_id, "run_");
+	memcpy(start.tag, x->handed.run_id, sizeof x->handed.run_id);
+	snprintf(path, sizeof path, "%s/sandboxes/%s/ctl", v->config.runtime_dir,
+		 x->handed.created.id);
+	x->talk = talk_open(&v->loop, path, &talk_ops, x, &e);
+	if (!x->talk) {
+		failed(x, true);
+		return;
+	}
+	talk_limit(x->talk, START_LIMIT_S);
+	talk_send(x->talk, FRAME_START, &start, sizeof start, x->kind->want.strings,
+		  x->kind->want.size);
+}
+
+static void on_made(void *data, const struct spawner_header *message)
+{
+	struct prepared *x = data;
+
+	if (!message || message->type != SPAWNER_CREATED) {
+		failed(x, false); /* without an answer: the next list of what lives tells nobody of it */
+		return;
+	}
+	x->handed.created = *(const struct spawner_created *)message;
+	if (x->kind->pool->stopping)
+		failed(x, true);
+	else if (x->kind->want.strings)
+		start_waiting(x);
+	else
+		ready(x);
+}
+
+static void prepare(struct kind *k)
+{
+	_cleanup_free_ struct spawner_create *request = malloc(sizeof *request);
+	struct prepared *x = request ? calloc(1, sizeof *x) : NULL;
+
+	if (!x)
+		return;
+	*request = k->request;
+	make_object_id(request->id, "sbx_");
+	x->kind = k;
+	x->next = k->making;
+	k->making = x;
+	k->making_count++;
+	if (link_create(k->pool->service->link, "", request, NULL, 0, on_made, x) < 0)
+		failed(x, false);
+}
+
+static struct prepared *take_oldest(struct kind *k)
+{
+	struct prepared *x = k->ready;
+
+	k->ready = x->next;
+	if (!k->ready)
+		k->ready_end = &k->ready;
+	k->ready_count--;
+	return x;
+}
+
+static void drop_oldest(struct kind *k)
+{
+	struct prepared *x = take_oldest(k);
+
+	drop_sandbox(k->pool, x->handed.created.id);
+	free(x);
+}
+
+/* ---- kinds ---- */
+
+static bool same_want(const struct pool_want *a, const struct pool_want *b)
+{
+	return a->size == b->size && !a->strings == !b->strings &&
+	       memcmp(&a->start, &b->start, sizeof a->start) == 0 &&
+	       (!a->strings || memcmp(a->strings, b->strings, a->size) == 0);
+}
+
+static struct kind *find(const struct pool *p, const struct spawner_create *c,
+			 const struct pool_want *want)
+{
+	struct kind *k = p->kinds;
+
+	while (k && (!same_want(&k->want, want) || memcmp(&k->request, c, sizeof *c) != 0))
+		k = k->next;
+	return k;
+}
+
+static struct kind *add_kind(struct pool *p, const struct spawner_create *c,
+			     const struct pool_want *want)
+{
+	struct kind *k = p->counts.kinds < KINDS_MAX ? calloc(1, sizeof *k) : NULL;
+
+	if (!k)
+		return NULL;
+	k->pool = p;
+	k->request = *c;
+	k->want = *want;
+	k->want.strings = NULL;
+	if (want->strings) {
+		k->want.strings = malloc(want->size);
+		if (!k->want.strings) {
+			free(k);
+			return NULL;
+		}
+		memcpy(k->want.strings, want->strings, want->size);
+	}
+	k->ready_end = &k->ready;
+	k->next = p->kinds;
+	p->kinds = k;
+	p->counts.kinds++;
+	return k;
+}
+
+static size_t wanted(const struct kind *k)
+{
+	const struct service_config *c = &k->pool->service->config;
+	size_t n = (size_t)(k->recent / 4);
+
+	if (now_us() - k->asked_us > AGE_US)
+		return 0;
+	n = n < c->pool_floor ? c->pool_floor : n;
+	return n > c->pool ? c->pool : n;
+}
+
+/* Whoever lacks most of what it wants is first. */
+static struct kind *neediest(const struct pool *p)
+{
+	struct kind *found = NULL;
+	double most = 0;
+
+	for (struct kind *k = p->kinds; k; k = k->next) {
+		size_t want = wanted(k), has = k->ready_count + k->making_count;
+		double lacks = want > has ? (double)(want - has) / (double)want : 0;
+
+		if (!k->waits && lacks > most) {
+			most = lacks;
+			found = k;
+		}
+	}
+	return found;
+}
+
+static size_t making(const struct pool *p)
+{
+	size_t n = 0;
+
+	for (const struct kind *k = p->kinds; k; k = k->next)
+		n += k->making_count;
+	return n;
+}
+
+static void refill(struct pool *p)
+{
+	struct kind *k;
+
+	while (!p->stopping && !p->over_budget && making(p) < MAKING_MAX &&
+	       !link_creations_wait(p->service->link) && !dying_are_many(p->service) &&
+	       (k = neediest(p)))
+		prepare(k);
+}
+
+/* ---- the look ---- */
+
+static struct timespec changed(const char *path)
+{
+	struct stat st;
+
+	return path && stat(path, &st) == 0 ? st.st_mtim : (struct timespec){0};
+}
+
+static struct sources sources_now(const struct pool *p)
+{
+	return (struct sources){changed("/var/lib/dpkg/status"), changed(p->service->file_name)};
+}
+
+static void drop_stale(struct kind *k, bool all, uint64_t now)
+{
+	while (k->ready && (all || now - k->ready->made_us > AGE_US || k->ready_count > wanted(k)))
+		drop_oldest(k);
+}
+
+static void drop_kind(struct pool *p, struct kind **at)
+{
+	struct kind *k = *at;
+
+	*at = k->next;
+	p->counts.kinds--;
+	free(k->want.strings);
+	free(k);
+}
+
+static void look_at_memory(struct pool *p)
+{
+	struct kind *largest = NULL;
+
+	p->counts.memory_bytes = 0;
+	for (struct kind *k = p->kinds; k; k = k->next) {
+		for (const struct prepared *x = k->ready; x; x = x->next)
+			p->counts.memory_bytes += counters_memory_now(&x->handed.created);
+		if (k->ready && (!largest || k->ready->made_us < largest->ready->made_us))
+			largest = k;
+	}
+	p->over_budget = p->counts.memory_bytes > p->service->config.pool_memory_bytes;
+	if (p->over_budget && largest)
+		drop_oldest(largest);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static void on_look(uv_timer_t *t)
+{
+	struct pool *p = t->data;
+	struct sources now_are = sources_now(p);
+	bool other = !same_time(now_are.packages, p->sources.packages) ||
+		     !same_time(now_are.configuration, p->sources.configuration);
+	uint64_t now = now_us();
+
+	p->sources = now_are;
+	for (struct kind **at = &p->kinds; *at;) {
+		struct kind *k = *at;
+
+		k->recent /= 2;
+		k->waits -= k->waits > 0;
+		drop_stale(k, other, now);
+		if (!k->ready && !k->making && now - k->asked_us > AGE_US)
+			drop_kind(p, at);
+		else
+			at = &k->next;
+	}
+	look_at_memory(p);
+	refill(p);
+}
+
+/* ---- for the others ---- */
+
+static bool miss(struct pool *p, enum pool_miss why)
+{
+	p->counts.misses[why]++;
+	return false;
+}
+
+bool pool_take(struct service *v, const struct spawner_create *c, const struct pool_want *want,
+	       struct pool_handed *ret)
+{
+	struct pool *p = v->pool;
+	struct prepared *x;
+	struct kind *k;
+	bool known;
+
+	if (!p || p->stopping || v->config.pool == 0)
+		return p ? miss(p, MISS_OFF) : false;
+	k = find(p, c, want);
+	known = k != NULL;
+	if (!k && !(k = add_kind(p, c, want)))
+		return miss(p, MISS_KINDS);
+	k->recent++;
+	k->asked_us = now_us();
+	if (!k->ready) {
+		miss(p, known ? MISS_EMPTY : MISS_NEW_KIND);
+		return false;
+	}
+	x = take_oldest(k);
+	*ret = x->handed;
+	free(x);
+	p->counts.hits++;
+	p->counts.waiting_hits += ret->number != 0;
+	return true;
+}
+
+void pool_refill(struct service *v)
+{
+	if (v->pool)
+		refill(v->pool);
+}
+
+bool pool_on_ended(struct service *v, const char *id)
+{
+	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next) {
+		for (struct prepared **at = &k->ready, *x; (x = *at); at = &x->next) {
+			if (strcmp(x->handed.created.id, id) != 0)
+				continue;
+			*at = x->next;
+			if (!x->next)
+				k->ready_end = at;
+			k->ready_count--;
+			free(x);
+			return true;
+		}
+		for (struct prepared *x = k->making; x; x = x->next)
+			if (strcmp(x->handed.created.id, id) == 0)
+				return true; /* its conversation tells */
+	}
+	return false;
+}
+
+void pool_forget(struct service *v)
+{
+	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next)
+		while (k->ready)
+			free(take_oldest(k)); /* recover.c finds no row of it, and has it killed */
+}
+
+void pool_start(struct service *v)
+{
+	struct pool *p = calloc(1, sizeof *p);
+
+	if (!p || uv_timer_init(&v->loop, &p->clock) < 0) {
+		free(p);
+		return; /* then everything is made when it is asked for */
+	}
+	p->service = v;
+	p->clock.data = p;
+	p->sources = sources_now(p);
+	v->pool = p;
+	uv_timer_start(&p->clock, on_look, LOOK_MS, LOOK_MS);
+}
+
+void pool_stop(struct service *v)
+{
+	struct pool *p = v->pool;
+
+	if (!p)
+		return;
+	p->stopping = true;
+	uv_timer_stop(&p->clock);
+	for (struct kind *k = p->kinds; k; k = k->next)
+		while (k->ready)
+			drop_oldest(k);
+}
+
+bool pool_is_empty(const struct service *v)
+{
+	return !v->pool || making(v->pool) == 0;
+}
+
+void pool_count(const struct service *v, struct pool_counts *ret)
+{
+	*ret = v->pool ? v->pool->counts : (struct pool_counts){0};
+	for (const struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next) {
+		ret->ready += k->ready_count;
+		ret->making += k->making_count;
+	}
+}
