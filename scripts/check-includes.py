@@ -16,7 +16,7 @@ SERVICES = RUNTIMES | {"spawner", "pool", "store"}
 ALLOWED = {
     "base": set(),
     "sandbox": {"base"},
-    "settings": BELOW_RUNTIME,
+    "settings": BELOW_RUNTIME | {"image"},
     "protocol": set(),  # the guest protocol, both sides
     "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/oneshot.h"
+#include "image/image.h"
 #include "native/native.h"
 
 struct order {
@@ -107,7 +108,7 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 		if (add_code(q, a, e) < 0)
 			return -1;
 	} else {
-		if (a->count == 0)
+		if (a->count == 0 && image_is_host(q->spec.image))
 			return err_set(e, 0, "no command: cloche %s %s", a->verb->name,
 				       a->verb->synopsis);
 		for (size_t i = 0; i < a->count; i++)
@@ -115,7 +116,10 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 				return -1;
 	}
 	/* A service has a policy of its own. */
-	if (!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0)
+	if (!q->has_service &&
+	    (settings_apply_policy(&q->settings, &q->spec, e) < 0 ||
+	     settings_apply_image(&q->settings, &q->places, q->language != LANGUAGE_NONE, &q->spec,
+				  e) < 0))
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);

@@ -16,6 +16,7 @@ enum {
 	RECORD_KEY_SIZE =
 		64 + 1 + 32 + 1, /* hex of the configuration's digest, "-", hex over the layers */
 	LAYER_NAME_SIZE = 8,
+	IMAGE_ID_MIN = 6, /* digits of an id that may stand for it */
 	RECORD_MAX_BYTES = 16 << 20,
 };
 

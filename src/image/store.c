@@ -164,6 +164,8 @@ int image_take(const struct image_store *s, const char *key, int *ret_lease,
 struct search {
 	const struct image_store *store;
 	const char *wanted; /* beginning of an id, or a manifest's digest */
+	char repository
+		[REF_NAME_SIZE]; /* with a digest: beginning of the file names of its references */
 	char *key;
 	unsigned found;
 };
@@ -180,28 +182,51 @@ static int match_id(void *context, const char *name, struct err *e)
 	return 0;
 }
 
+/* By its names, not by all images: a digest under another repository is another image to the operator's policy. */
 static int match_digest(void *context, const char *name, struct err *e)
 {
 	_cleanup_image_record_ struct image_record record = {0};
 	_cleanup_close_ int lease = -1;
 	struct search *f = context;
+	size_t n = strlen(f->repository);
+	char key[RECORD_KEY_SIZE];
+	int r;
 
-	if (!key_is_valid(name))
+	if (strncmp(name, f->repository, n) != 0 || (name[n] != ':' && name[n] != '@'))
 		return 0;
-	if (image_take(f->store, name, &lease, &record, e) < 0)
+	r = image_ref_read(f->store, name, key, e);
+	if (r != 0)
+		return r < 0 ? -1 : 0;
+	if (image_take(f->store, key, &lease, &record, e) < 0)
 		return e->errnum == ENOENT ? 0 : -1;
 	if (strcmp(record.manifest, f->wanted) == 0 || strcmp(record.index, f->wanted) == 0) {
-		memcpy(f->key, name, RECORD_KEY_SIZE);
+		memcpy(f->key, key, RECORD_KEY_SIZE);
 		f->found++;
 	}
 	return 0;
+}
+
+static int find_digest(struct search *f, struct reference r, struct err *e)
+{
+	char digest[DIGEST_TEXT + 1];
+	size_t n;
+
+	snprintf(r.tag, sizeof r.tag, "x");
+	memcpy(digest, r.digest, sizeof digest);
+	f->wanted = digest;
+	*r.digest = '\0';
+	if (image_ref_name(&r, f->repository, e) < 0)
+		return -1;
+	n = strlen(f->repository);
+	f->repository[n - 2] = '\0'; /* ":x" */
+	return image_store_list(f->store, "refs", match_digest, f, e);
 }
 
 static bool looks_like_id(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n >= 6 && n <= 64 && strspn(name, "0123456789abcdef") == n;
+	return n >= IMAGE_ID_MIN && n <= 64 && strspn(name, "0123456789abcdef") == n;
 }
 
 int image_is_missing(const char *name, struct err *e)
@@ -238,8 +263,7 @@ int image_find(const struct image_store *s, const char *name, char ret_key[RECOR
 		if (found <= 0)
 			return found;
 		if (*r.digest) {
-			search.wanted = r.digest;
-			if (image_store_list(s, "images", match_digest, &search, e) < 0)
+			if (find_digest(&search, r, e) < 0)
 				return -1;
 			return search.found ? 0 : image_is_missing(name, e);
 		}

@@ -43,7 +43,8 @@ int image_ref_name(const struct reference *r, char ret[REF_NAME_SIZE], struct er
 /* Fill e with code SANDBOX_IMAGE_MISSING; -1. */
 int image_is_missing(const char *name, struct err *e);
 
-/* The key of the image that a name, a digest or the beginning of an id (6 digits on) stands for. An error has code
+/* The key of the image that a name, a digest or the beginning of an id (IMAGE_ID_MIN digits on) stands for. With a
+ * digest the image must have been got under that repository. An error has code
  * SANDBOX_IMAGE_MISSING when there is none. */
 int image_find(const struct image_store *s, const char *name, char ret_key[RECORD_KEY_SIZE],
 	       struct err *e) must_check;

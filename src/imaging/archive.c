@@ -181,7 +181,7 @@ int archive_scan(struct archive *a, const struct image_store *s, int fd, uint64_
 	if (make_folder(a, e) < 0)
 		return -1;
 	meter_begin(meter, "reading the archive");
-	r = archive_read_frames(fd, size, layer_bytes_for(size), meter, take, a, NULL, e);
+	r = archive_read_frames(fd, size, layer_bytes_for(size), false, meter, take, a, NULL, e);
 	meter_end(meter);
 	fd_close(&a->writing);
 	if (r < 0)

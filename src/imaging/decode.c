@@ -2,7 +2,8 @@
 /*
  * decode.c - cloche-decode: an archive comes in on stdin, frames (entry.h) go out on stdout.
  *
- *	cloche-decode MAX_BYTES		at most so many bytes of archive, decompressed
+ *	cloche-decode MAX_BYTES [check]		at most so many bytes of archive, decompressed; look at gzip's checksum,
+ *						which libarchive passes over
  *
  * The only program here that lets libarchive read what others made, so it is held as something that may be taken
  * over: no rights, no user that owns anything, no memory to speak of, and after set-up no system calls but reading
@@ -15,6 +16,7 @@
  */
 #include <archive.h>
 #include <archive_entry.h>
+#include <endian.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <linux/audit.h>
@@ -29,6 +31,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/units.h"
 #include "image/entry.h"
@@ -42,8 +45,11 @@
 struct decoder {
 	struct archive *raw, *tar;
 	EVP_MD_CTX *hash;
-	uint64_t bytes, bytes_max;
+	uint64_t bytes_in, bytes, bytes_max, entries;
 	bool at_end; /* of the decompressed bytes */
+	bool check;
+	uLong crc;
+	unsigned char last[8]; /* of the input: crc and length, if it is gzip */
 	char input[128 << 10];
 	char xattrs[ENTRY_XATTRS_MAX];
 };
@@ -62,7 +68,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *
 	_exit(1);
 }
 
-__attribute__((noreturn)) static void give_up_archive(struct archive *a)
+__attribute__((noreturn)) static void give_up_archive(const struct decoder *d, struct archive *a)
 {
 	const char *text = archive_error_string(a);
 
@@ -70,6 +76,11 @@ __attribute__((noreturn)) static void give_up_archive(struct archive *a)
 		give_up("it needs more than %llu MiB of memory to be decompressed (a window or dictionary that "
 			"large: compress it with less)",
 			MEMORY_MAX >> 20);
+	/* Where it begins, libarchive only says that it knows no such format. */
+	if (d->bytes_in == 0)
+		give_up("it is empty");
+	if (d->entries == 0 && text && strcmp(text, "Unrecognized archive format") == 0)
+		give_up("it is no tar archive (compressed by gzip, zstd, xz or bzip2, or not at all)");
 	give_up("%s", text ? text : "the archive cannot be read");
 }
 
@@ -136,6 +147,18 @@ static void lose_rights(void)
 
 /* ---- decompression */
 
+static void keep_last(struct decoder *d, size_t n)
+{
+	const size_t room = sizeof d->last;
+
+	if (n >= room) {
+		memcpy(d->last, d->input + n - room, room);
+	} else {
+		memmove(d->last, d->last + n, room - n);
+		memcpy(d->last + room - n, d->input, n);
+	}
+}
+
 static la_ssize_t read_input(struct archive *a, void *context, const void **ret)
 {
 	struct decoder *d = context;
@@ -146,6 +169,8 @@ static la_ssize_t read_input(struct archive *a, void *context, const void **ret)
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		archive_set_error(a, errno, "read the archive");
+	keep_last(d, n > 0 ? (size_t)n : 0);
+	d->bytes_in += n > 0 ? (uint64_t)n : 0;
 	*ret = d->input;
 	return n;
 }
@@ -162,7 +187,7 @@ static size_t next_piece(struct decoder *d, const void **ret)
 		if (r == ARCHIVE_EOF)
 			d->at_end = true;
 		else if (r < ARCHIVE_WARN)
-			give_up_archive(d->raw);
+			give_up_archive(d, d->raw);
 	}
 	if (d->at_end)
 		return 0;
@@ -173,6 +198,8 @@ static size_t next_piece(struct decoder *d, const void **ret)
 			d->bytes_max);
 	if (EVP_DigestUpdate(d->hash, *ret, size) != 1)
 		give_up("hash the archive");
+	if (d->check)
+		d->crc = crc32_z(d->crc, *ret, size);
 	return size;
 }
 
@@ -195,12 +222,12 @@ static void open_raw(struct decoder *d)
 	    archive_read_support_filter_bzip2(d->raw) < ARCHIVE_WARN)
 		give_up("set up libarchive");
 	if (archive_read_open(d->raw, d, NULL, read_input, NULL) < ARCHIVE_WARN)
-		give_up_archive(d->raw);
+		give_up_archive(d, d->raw);
 	r = archive_read_next_header(d->raw, &entry);
 	if (r == ARCHIVE_EOF)
 		give_up("it is empty");
 	if (r < ARCHIVE_WARN)
-		give_up_archive(d->raw);
+		give_up_archive(d, d->raw);
 	/* The last one is "none". */
 	if (archive_filter_count(d->raw) > 2)
 		give_up("it is compressed more than once");
@@ -306,7 +333,7 @@ static void send_data(struct decoder *d)
 
 	while ((r = archive_read_data_block(d->tar, &data, &size, &offset)) != ARCHIVE_EOF) {
 		if (r < ARCHIVE_WARN)
-			give_up_archive(d->tar);
+			give_up_archive(d, d->tar);
 		if (size > 0)
 			send(entry_write_data(1, (uint64_t)offset, data, size));
 	}
@@ -321,14 +348,28 @@ static void send_archive(struct decoder *d)
 	if (!d->tar || archive_read_support_format_tar(d->tar) < ARCHIVE_WARN)
 		give_up("set up libarchive");
 	if (archive_read_open(d->tar, d, NULL, read_piece, NULL) < ARCHIVE_WARN)
-		give_up_archive(d->tar);
+		give_up_archive(d, d->tar);
 	while ((r = archive_read_next_header(d->tar, &entry)) != ARCHIVE_EOF) {
 		if (r < ARCHIVE_WARN)
-			give_up_archive(d->tar);
+			give_up_archive(d, d->tar);
+		d->entries++;
 		send_head(d, entry);
 		if (kind_of(entry) == ENTRY_FILE)
 			send_data(d);
 	}
+}
+
+/* gzip ends with checksum and length. Several members behind each other have another length: of those only the last
+ * checksum is there, and it is not looked at. */
+static void check_sum(const struct decoder *d)
+{
+	uint32_t crc, length;
+
+	memcpy(&crc, d->last, sizeof crc);
+	memcpy(&length, d->last + sizeof crc, sizeof length);
+	if (d->check && archive_filter_code(d->raw, 0) == ARCHIVE_FILTER_GZIP &&
+	    le32toh(length) == (uint32_t)d->bytes && le32toh(crc) != d->crc)
+		give_up("its checksum is wrong: it is damaged");
 }
 
 int main(int argc, char **argv)
@@ -338,8 +379,9 @@ int main(int argc, char **argv)
 	const void *rest;
 
 	/* Names in pax headers are UTF-8: in this locale they come out as they went in. */
-	if (argc != 2 || parse_count(argv[1], 1, INT64_MAX, &d.bytes_max) < 0)
+	if (argc < 2 || parse_count(argv[1], 1, INT64_MAX, &d.bytes_max) < 0)
 		return 64;
+	d.check = argc > 2;
 	setlocale(LC_CTYPE, "C.UTF-8");
 	d.hash = EVP_MD_CTX_new();
 	if (!d.hash || EVP_DigestInit_ex2(d.hash, EVP_sha256(), NULL) != 1)
@@ -349,6 +391,7 @@ int main(int argc, char **argv)
 	send_archive(&d);
 	while (next_piece(&d, &rest) > 0)
 		; /* what stands behind the end belongs to the digest */
+	check_sum(&d);
 	end.bytes = d.bytes;
 	if (EVP_DigestFinal_ex(d.hash, end.sha256, NULL) != 1)
 		give_up("hash the archive");

@@ -85,10 +85,11 @@ static int make_pipe(int p[2], struct err *e)
 	return 0;
 }
 
-static int start_decoder(struct decoding *d, uint64_t bytes_max, struct err *e)
+static int start_decoder(struct decoding *d, uint64_t bytes_max, bool checked, struct err *e)
 {
-	char path[HELPER_PATH_SIZE], number[24], *argv[] = {path, number, NULL},
-						 *environment[] = {NULL};
+	char path[HELPER_PATH_SIZE], number[24],
+		check[] = "check", *argv[] = {path, number, checked ? NULL : check, NULL},
+		*environment[] = {NULL};
 	posix_spawn_file_actions_t actions;
 	int in[2], out[2], r;
 
@@ -178,7 +179,8 @@ static int read_all(struct decoding *d, struct meter *meter,
 	}
 }
 
-int archive_read_frames(int fd, uint64_t size, uint64_t bytes_max, struct meter *meter,
+int archive_read_frames(int fd, uint64_t size, uint64_t bytes_max, bool checked,
+			struct meter *meter,
 			int (*take)(void *context, const struct entry_frame *entry, struct err *e),
 			void *context, char *hex, struct err *e)
 {
@@ -188,7 +190,7 @@ int archive_read_frames(int fd, uint64_t size, uint64_t bytes_max, struct meter 
 	d.buffer = malloc(ENTRY_BUFFER);
 	if (!d.buffer)
 		return err_set(e, ENOMEM, "read an archive");
-	r = start_decoder(&d, bytes_max, e);
+	r = start_decoder(&d, bytes_max, checked, e);
 	entry_reader_init(&d.reader, d.out, d.buffer);
 	if (r == 0)
 		r = read_all(&d, meter, take, context, e);
@@ -302,8 +304,8 @@ static int unpack(const struct image_store *s, const struct layer_source *from, 
 
 	if (!writer)
 		return -1;
-	if (archive_read_frames(from->fd, from->size, bytes_max, meter, take_frame, &u, hex, e) !=
-		    0 ||
+	if (archive_read_frames(from->fd, from->size, bytes_max, from->diff_id != NULL, meter,
+				take_frame, &u, hex, e) != 0 ||
 	    check_digests(from, hex, &u.end, e) < 0)
 		return -1;
 	kept->bytes = tree_writer_bytes(writer);

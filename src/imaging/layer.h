@@ -42,8 +42,10 @@ int layer_look_up(const struct image_store *s, const char *digest,
 		  struct err *e) must_check;
 
 /* An archive that holds an image's files: give each frame to take(), which may end everything by -1, or by 1 without
- * an error. The digest of its bytes comes out in hex, when hex is not NULL and the archive was read to its end. */
-int archive_read_frames(int fd, uint64_t size, uint64_t bytes_max, struct meter *meter,
+ * an error. The digest of its bytes comes out in hex, when hex is not NULL and the archive was read to its end. checked: somebody
+ * knows the archive's digest; else a checksum that its compression has is looked at. */
+int archive_read_frames(int fd, uint64_t size, uint64_t bytes_max, bool checked,
+			struct meter *meter,
 			int (*take)(void *context, const struct entry_frame *entry, struct err *e),
 			void *context, char *hex, struct err *e) must_check;
 

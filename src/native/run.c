@@ -626,7 +626,8 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	struct result *r = b->result;
 
 	b->evidence.create_failed = true;
-	b->evidence.failed_as = REASON_CREATE_FAILED;
+	b->evidence.failed_as = e->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
+								      : REASON_CREATE_FAILED;
 	memcpy(r->stage, e->stage, sizeof r->stage);
 	r->errnum = e->errnum;
 	snprintf(r->message, sizeof r->message, "%s", e->text);

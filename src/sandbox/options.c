@@ -121,14 +121,15 @@ static int set_on_output_limit(struct spec *s, const char *v, struct err *e)
 	return 0;
 }
 
-/* Whether there is such an image is seen when it is opened; image/reference.h has the grammar. */
+/* The shape only: whether there is such an image is seen when it is opened (image/reference.h has the grammar). */
 static int set_image(struct spec *s, const char *v, struct err *e)
 {
 	static const char allowed[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-		"._-/:@[]";
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@[]";
+	size_t n = strlen(v);
 
-	if (strspn(v, allowed) != strlen(v))
+	if (strspn(v, allowed) != n || (n && !isalnum((unsigned char)*v) && *v != '[') ||
+	    strstr(v, "..") || strstr(v, "//") || (n && v[n - 1] == '/'))
 		return reject(e, -EINVAL, v, "host, or an image such as python:3.12-slim");
 	return set_text(s->image, sizeof s->image, v, e);
 }

@@ -131,6 +131,19 @@ static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, 
 	return 0;
 }
 
+static bool is_list_of_texts(const json_t *list)
+{
+	const json_t *item;
+	size_t i;
+
+	if (!json_is_array(list))
+		return false;
+	json_array_foreach(list, i, item)
+		if (!json_is_string(item))
+			return false;
+	return true;
+}
+
 static int check_policy(const json_t *policy, struct err *e)
 {
 	struct spec scratch = {0};
@@ -146,6 +159,14 @@ static int check_policy(const json_t *policy, struct err *e)
 			if (!json_is_string(value) ||
 			    strcmp(json_string_value(value), "false") != 0)
 				return err_set(e, 0, "policy: best_effort can only be false");
+		} else if (strcmp(key, "image_user") == 0) {
+			if (!json_is_string(value) ||
+			    (strcmp(json_string_value(value), "true") != 0 &&
+			     strcmp(json_string_value(value), "false") != 0))
+				return err_set(e, 0, "policy: image_user is true or false");
+		} else if (strcmp(key, "images") == 0) {
+			if (!is_list_of_texts(value))
+				return err_set(e, 0, "policy: images must be a list of names");
 		} else if (strcmp(key, "volume_roots") == 0) {
 			if (!json_is_array(value))
 				return err_set(e, 0,
@@ -167,11 +188,14 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	if (check_policy(policy, e) < 0)
 		return -1;
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
+	t->images = json_incref(json_object_get(policy, "images"));
+	value = json_object_get(policy, "image_user");
+	t->image_user = value && strcmp(json_string_value(value), "true") == 0;
 	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
 	/* Not json_copy(): without memory it gives a part of it. */
 	t->policy = json_object();
 	json_object_foreach(policy, key, value)
-		if (strcmp(key, "volume_roots") != 0 && strcmp(key, "best_effort") != 0 &&
+		if (option_find(key) && strcmp(key, "best_effort") != 0 &&
 		    json_object_set(t->policy, key, value) < 0)
 			return err_set(e, ENOMEM, "keep the policy");
 	return t->policy ? 0 : err_set(e, ENOMEM, "keep the policy");
@@ -309,7 +333,7 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 	const char *key;
 	json_t *value;
 
-	if (check_roots(t, s, e) < 0)
+	if (check_roots(t, s, e) < 0 || settings_check_image(t, s, e) < 0)
 		return -1;
 	if (t->no_best_effort && s->best_effort)
 		return err_set(e, EPERM, "--best-effort: the operator's policy forbids it");
@@ -337,5 +361,6 @@ void settings_done(struct settings *t)
 	free(t->uid_range);
 	json_decref(t->policy);
 	json_decref(t->volume_roots);
+	json_decref(t->images);
 	*t = (struct settings){0};
 }
