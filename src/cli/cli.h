@@ -58,7 +58,8 @@ bool verb_takes(const struct verb *verb, const struct option *o);
 /* Each verb's file has its table. `run` takes what the languages take, but for the first row, -c. */
 extern const struct cli_option language_options[], json_options[], create_options[], ls_options[],
 	exec_options[], ps_options[], logs_options[], cp_options[], renew_options[],
-	events_options[], audit_options[], top_options[], key_options[], serve_options[], image_options[];
+	events_options[], audit_options[], top_options[], key_options[], serve_options[],
+	image_options[];
 
 /* A parsed command line. */
 struct args {

@@ -256,7 +256,7 @@ int image_find(const struct image_store *s, const char *name, char ret_key[RECOR
 	struct reference r;
 	int found = 1;
 
-	if (id == name && strlen(id) < 64) {
+	if (id == name && !(strlen(id) == 64 && looks_like_id(id))) {
 		if (reference_parse(name, &r, e) < 0 || image_ref_name(&r, file, e) < 0)
 			return err_code(e, CODE_SANDBOX_IMAGE_MISSING);
 		found = image_ref_read(s, file, ret_key, e);

@@ -51,9 +51,10 @@ struct plan {
 	char hostname[72];
 	char machine_id[40];
 	char profile[32];
-	uint32_t has_lease;            /* a descriptor that init keeps to its end */
-	char template[64];             /* host image: name of the prepared root, below the image directory */
-	char lowers[PLAN_LOWERS];      /* other images: names of the layers below l/, uppermost first, ":" between */
+	uint32_t has_lease; /* a descriptor that init keeps to its end */
+	char template[64];  /* host image: name of the prepared root, below the image directory */
+	char lowers
+		[PLAN_LOWERS]; /* other images: names of the layers below l/, uppermost first, ":" between */
 	uint64_t rlimit[PLAN_RLIMITS]; /* by RLIMIT_* number; UINT64_MAX: leave as it is */
 	struct plan_tmpfs tmpfs[PLAN_MAX_TMPFS];
 	char off[PLAN_OFF]; /* test builds: layers left out, comma-separated */

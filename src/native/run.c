@@ -626,11 +626,15 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	struct result *r = b->result;
 
 	b->evidence.create_failed = true;
-	b->evidence.failed_as = e->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
-								      : REASON_CREATE_FAILED;
+	b->evidence.failed_as =
+		e->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING : REASON_CREATE_FAILED;
 	memcpy(r->stage, e->stage, sizeof r->stage);
 	r->errnum = e->errnum;
-	snprintf(r->message, sizeof r->message, "%s", e->text);
+	if (e->errnum == ENOENT && strcmp(e->stage, "exec") == 0 && !image_is_host(b->spec->image))
+		snprintf(r->message, sizeof r->message,
+			 "%.400s: the image %.200s has no such program", e->text, b->spec->image);
+	else
+		snprintf(r->message, sizeof r->message, "%s", e->text);
 }
 
 /* After the last process: drain, count, collect, judge. */

@@ -55,7 +55,7 @@ class Layout:
         (self.path / "blobs/sha256" / digest[7:]).write_bytes(data)
         return {"digest": digest, "size": len(data)}
 
-    def image(self, tag, layers, config=None, compress=gzip.compress, media="tar+gzip", diff_ids=None, **manifest):
+    def image(self, tag, layers, config=None, compress=lambda x: gzip.compress(x, 6, mtime=0), media="tar+gzip", diff_ids=None, **manifest):
         """layers: archives as bytes."""
         blobs = []
         for layer in layers:

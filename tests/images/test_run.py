@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes whose root is an image."""
+import grp
 import json
 import os
+import pwd
 import subprocess
 
 import cloche
@@ -140,10 +142,25 @@ print(statistics.median(b for a, b in both) - statistics.median(a for a, b in bo
     assert more < 5, "something is done per start that should be done per import"
 
 
-def test_rootless(tmp_path, layout):
-    """An ordinary user's store: no rights are needed to import; files have one owner; a sandbox runs from it."""
+USER = "cloche-images"
+
+
+@pytest.fixture
+def uid():
+    """An ordinary user with subordinate ids, for as long as the test."""
     cloche.need("root")
-    uid = 54321
+    cloche.need("idmap")
+    number = next(n for n in range(20000, 30000) if n not in {p.pw_uid for p in pwd.getpwall()} | {g.gr_gid for g in grp.getgrall()})
+    subprocess.run(["/usr/sbin/groupadd", "--gid", str(number), USER], check=True)
+    subprocess.run(["/usr/sbin/useradd", "--no-create-home", "--uid", str(number), "--gid", str(number), "--key", "SUB_UID_COUNT=0",
+                    "--key", "SUB_GID_COUNT=0", USER], check=True)
+    subprocess.run(["/usr/sbin/usermod", "--add-subuids", "1879310336-1879375871", "--add-subgids", "1879310336-1879375871", USER], check=True)
+    yield number
+    subprocess.run(["/usr/sbin/userdel", USER], check=True, stderr=subprocess.DEVNULL)
+
+
+def test_rootless(tmp_path, layout, uid):
+    """An ordinary user's store: no rights are needed to import; files have one owner; a sandbox runs from it."""
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, uid, uid)
@@ -156,21 +173,7 @@ def test_rootless(tmp_path, layout):
                        tar(entry("opq", kind=DIR), entry("opq/.wh..wh..opq", b""), entry("opq/new", b"y"), entry(".wh.gone", b""))])
     store.image("import", layout.path, "t:1")
     assert (store.layer("t:1", 0) / "d").stat().st_mode & 0o777 == 0o555 and (store.layer("t:1", 0) / "d/f").stat().st_uid == uid
-    with open("/etc/subuid") as f:
-        added = f"{uid}:" not in f.read()
-    if added:
-        for name in ("/etc/subuid", "/etc/subgid"):
-            with open(name, "a") as f:
-                f.write(f"{uid}:1879179264:65536\n")
-    try:
-        r = store.call("run", "--best-effort", "--image", "t:1", "--", "sh", "-c", "ls /opq; cat /d/f; ls /; id -u; ls /z", check=False)
-        assert r.out.split("\n")[0] == "new" and "gone" not in r.out and "65534" in r.out and "Permission denied" in r.err, (r.out, r.err)
-    finally:
-        if added:
-            for name in ("/etc/subuid", "/etc/subgid"):
-                with open(name) as f:
-                    kept = [line for line in f if not line.startswith(f"{uid}:")]
-                with open(name, "w") as f:
-                    f.writelines(kept)
+    r = store.call("run", "--best-effort", "--image", "t:1", "--", "sh", "-c", "ls /opq; cat /d/f; ls /; id -u; ls /z", check=False)
+    assert r.out.split("\n")[0] == "new" and "gone" not in r.out and "65534" in r.out and "Permission denied" in r.err, (r.out, r.err)
     store.image("rm", "t:1")
     assert store.files() == []

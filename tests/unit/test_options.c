@@ -13,7 +13,9 @@ static const struct {
 	const char *option;
 	const char *good[8], *bad[24];
 } rows[] = {
-	{"image", {"host", "python:3.12-slim", "[::1]:5000/a/b"}, {"", "a b", "-x", "a//b", "/", "../host"}},
+	{"image",
+	 {"host", "python:3.12-slim", "[::1]:5000/a/b"},
+	 {"", "a b", "-x", "a//b", "/", "../host"}},
 	{"runtime", {"native"}, {"", "docker", "NATIVE", "runc"}},
 	{"profile",
 	 {"default", "dev", "no-locks"},
