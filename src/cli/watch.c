@@ -281,12 +281,50 @@ static void print_top(json_t *boxes, struct looks *before, unsigned rows)
 	before->at_us = now;
 }
 
+static const char *at_most(json_t *pool, const char *what, char text[32])
+{
+	json_t *ms =
+		json_object_get(json_object_get(json_object_get(pool, "times"), what), "p50_ms");
+
+	snprintf(text, 32, json_is_number(ms) ? "%g ms" : "-", json_number_value(ms));
+	return text;
+}
+
+static long long number_of(json_t *j, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(j, key));
+}
+
+/* One line: what is prepared, how often it was there, and half of the runs took at most so long. */
+static int print_pool(struct remote *r, struct err *e)
+{
+	_cleanup_answer_ struct answer a = {0};
+	char begin[32], run[32], memory[32];
+	json_t *misses, *n;
+	long long missed = 0;
+	const char *cause;
+
+	if (remote_ask(r, "GET", "/v1/pool", NULL, &a, e) < 0)
+		return -1;
+	misses = json_object_get(a.json, "misses");
+	json_object_foreach(misses, cause, n)
+		missed += json_integer_value(n);
+	printf("pool: %lld ready (%s), %lld being made, %lld dying; %lld hits, %lld misses (%lld "
+	       "of them empty); begun within %s, ended within %s (p50)\n",
+	       number_of(a.json, "ready"),
+	       size_text(json_object_get(a.json, "memory_bytes"), memory),
+	       number_of(a.json, "making"), number_of(a.json, "dying"), number_of(a.json, "hits"),
+	       missed, number_of(misses, "empty"), at_most(a.json, "begin", begin),
+	       at_most(a.json, "run", run));
+	return 0;
+}
+
 static unsigned screen_rows(void)
 {
 	struct winsize w;
 
-	/* one for the heads, one for the cursor */
-	return ioctl(1, TIOCGWINSZ, &w) < 0 || w.ws_row < 4 ? 20 : w.ws_row - 2u;
+	/* one for the pool, one for the heads, one for the cursor */
+	return ioctl(1, TIOCGWINSZ, &w) < 0 || w.ws_row < 5 ? 20 : w.ws_row - 3u;
 }
 
 /* Each second, until a key's signal comes. The screen is cleared, not scrolled. */
@@ -308,6 +346,10 @@ static int watch(struct remote *r, const struct top *q, struct err *e)
 			status = print_answer(&a) ? err_set(e, EPIPE, "write to stdout") : 0;
 		if (live)
 			fputs("\033[H\033[J", stdout);
+		if (!q->json && print_pool(r, e) < 0) {
+			status = -1;
+			break;
+		}
 		if (!q->json)
 			print_top(json_object_get(a.json, "sandboxes"), &before,
 				  live ? screen_rows() : UINT32_MAX);

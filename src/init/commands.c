@@ -484,8 +484,7 @@ static const char *refuse(const struct kept *k, const struct start_record *s, ui
 		return "malformed start";
 	if (s->flags & ~((unsigned)START_WAITS * 2 - 1) || keep == 0 || keep & (keep - 1))
 		return "flags";
-	if (s->flags & START_WAITS &&
-	    s->flags != (START_WAITS | START_STDIN | KEEP_HEAD))
+	if (s->flags & START_WAITS && s->flags != (START_WAITS | START_STDIN | KEEP_HEAD))
 		return "one that waits has an open stdin, and nobody attached";
 	if (keep == KEEP_LOSSLESS && (!(s->flags & START_ATTACH) || s->keep_bytes == 0))
 		return "lossless keeping needs START_ATTACH and room";

@@ -83,7 +83,8 @@ int offset_record_decode(const void *payload, uint32_t size, struct offset_recor
 static bool is_end(const struct ended_record *r)
 {
 	if (r->signaled > 1 || r->core > r->signaled || r->survivors > 1 || r->timed_out > 1 ||
-	    r->alone > 1 || (r->alone && r->survivors) || r->wall_us > INT64_MAX || r->cpu_us > INT64_MAX)
+	    r->alone > 1 || (r->alone && r->survivors) || r->wall_us > INT64_MAX ||
+	    r->cpu_us > INT64_MAX)
 		return false;
 	if (r->signaled ? r->status < 1 || r->status > 64 : r->status > 255)
 		return false;

@@ -57,7 +57,7 @@ enum start_flag {
 	KEEP_HEAD = 1 << 3,    /* exactly one of the three */
 	KEEP_TAIL = 1 << 4,
 	KEEP_LOSSLESS = 1 << 5, /* needs START_ATTACH */
-	START_WAITS = 1 << 6,   /* prepared: it waits on stdin, without a clock, until it is taken */
+	START_WAITS = 1 << 6, /* prepared: it waits on stdin, without a clock, until it is taken */
 };
 
 /* TAKE: a command that was started to wait is handed over. Its clocks begin, as if it had been started now;

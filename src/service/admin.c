@@ -188,6 +188,50 @@ void runtimes_list(struct call *c)
 				: "the spawner does not answer"));
 }
 
+/* Half of what was counted took at most this: the upper bound of a bucket, in milliseconds. */
+static json_t *at_most_ms(const struct histogram *h, double part)
+{
+	uint64_t below = 0;
+
+	if (h->count == 0)
+		return json_null();
+	for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		below += h->bucket[i];
+		if ((double)below >= (double)h->count * part)
+			return json_real((double)histogram_bounds[i] / 1000);
+	}
+	return json_null();
+}
+
+static json_t *times_json(const struct histogram *h)
+{
+	return json_pack("{sI so so}", "count", (json_int_t)h->count, "p50_ms", at_most_ms(h, 0.5),
+			 "p99_ms", at_most_ms(h, 0.99));
+}
+
+void pool_get(struct call *c)
+{
+	const struct service *v = c->service;
+	const struct metrics *m = &v->metrics;
+	json_t *misses = json_object();
+	struct pool_counts p;
+
+	pool_count(v, &p);
+	for (int i = 0; i < MISS_COUNT; i++)
+		json_object_set_new(misses, pool_miss_names[i],
+				    json_integer((json_int_t)p.misses[i]));
+	call_reply(c, 200,
+		   json_pack("{sI sI sI sI sI sI sI sI sI sI so s{so so so}}", "kinds",
+			     (json_int_t)p.kinds, "ready", (json_int_t)p.ready, "making",
+			     (json_int_t)p.making, "dying", (json_int_t)v->dying_count,
+			     "memory_bytes", (json_int_t)p.memory_bytes, "made", (json_int_t)p.made,
+			     "failed", (json_int_t)p.failed, "dropped", (json_int_t)p.dropped,
+			     "hits", (json_int_t)p.hits, "interpreter_hits",
+			     (json_int_t)p.waiting_hits, "misses", misses, "times", "begin",
+			     times_json(&m->begin), "run", times_json(&m->run), "teardown",
+			     times_json(&m->teardown)));
+}
+
 void healthz(struct call *c)
 {
 	const struct service *v = c->service;
@@ -286,7 +330,8 @@ static void pool_metrics(struct text *t, const struct service *v)
 	counter(t, "cloche_pool_hits", "Runs that got a prepared sandbox.", p.hits);
 	counter(t, "cloche_pool_interpreter_hits", "And in it an interpreter that waited.",
 		p.waiting_hits);
-	line(t, "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
+	line(t,
+	     "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
 	for (int i = 0; i < MISS_COUNT; i++)
 		line(t, "cloche_pool_misses_total{cause=\"%s\"} %llu\n", pool_miss_names[i],
 		     (unsigned long long)p.misses[i]);

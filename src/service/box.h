@@ -67,9 +67,8 @@ struct box *box_find(struct service *v, const char *id);
  * pool has prepared will do, and is given back in STATE_RUNNING; NULL: it will not. */
 struct box *box_create(struct service *v, struct stored_sandbox *stored, struct spec *spec,
 		       uint64_t disk_bytes, uint64_t life_us, json_t *metadata,
-		       const struct pool_want *want,
-		       const char *const *fd_boxes, const int *fds, size_t fd_count, uid_t fd_owner,
-		       struct err *e) must_check;
+		       const struct pool_want *want, const char *const *fd_boxes, const int *fds,
+		       size_t fd_count, uid_t fd_owner, struct err *e) must_check;
 
 /* A one-shot whose processes are all dead but init, and whose counters are read: it has ended for whoever asks,
  * and is killed and removed behind the answer. Its `gone` waiters are told before this returns. */

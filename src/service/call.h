@@ -68,7 +68,8 @@ int call_number(const struct call *c, const char *name, uint64_t fallback, uint6
  * spec are taken over. As box_create(). */
 struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
 			  uint64_t disk, uint64_t life_us, json_t *metadata,
-			  const struct pool_want *want, json_t *volume_fds, struct err *e) must_check;
+			  const struct pool_want *want, json_t *volume_fds,
+			  struct err *e) must_check;
 
 /* Refused for what was asked, before anything was tried: no run's result but a problem. */
 bool sandbox_was_refused(const struct box *b);

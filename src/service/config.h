@@ -32,7 +32,8 @@ struct service_config {
 	uint64_t run_retention_us;
 	uint64_t audit_retention_us;
 	uint64_t connections;
-	uint64_t pool, pool_floor; /* prepared sandboxes of one kind: at most, and at least while it is used */
+	uint64_t pool,
+		pool_floor; /* prepared sandboxes of one kind: at most, and at least while it is used */
 	uint64_t pool_memory_bytes;
 };
 

@@ -395,3 +395,8 @@ bool link_creations_wait(const struct link *l)
 	return !l->up || l->next || quota_queue_length(l->creations) > 0 ||
 	       l->being_made >= AT_A_TIME;
 }
+
+bool link_is_idle(const struct link *l)
+{
+	return !l->first && !l->next && quota_queue_length(l->creations) == 0;
+}

@@ -36,6 +36,8 @@ bool link_is_up(const struct link *l);
  * the line is down or too many wait: no callback then. */
 int link_create(struct link *l, const char *owner, const struct spawner_create *c, const int *fds,
 		size_t fd_count, link_answer done, void *data) must_check;
+/* Everything that was asked for is answered. */
+bool link_is_idle(const struct link *l);
 void link_create_more(struct link *l);
 /* Clients wait for sandboxes, or for the spawner. */
 bool link_creations_wait(const struct link *l);

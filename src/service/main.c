@@ -249,8 +249,8 @@ static void on_stopping(uv_timer_t *t)
 {
 	struct service *v = t->data;
 
-	if ((v->dying_count == 0 && pool_is_empty(v)) || !link_is_up(v->link) ||
-	    now_us() > v->stop_by_us)
+	if ((v->dying_count == 0 && pool_is_empty(v) && link_is_idle(v->link)) ||
+	    !link_is_up(v->link) || now_us() > v->stop_by_us)
 		uv_stop(&v->loop);
 }
 

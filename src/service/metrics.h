@@ -8,9 +8,11 @@
 #include "sandbox/model.h"
 
 /* Upper bounds of a histogram's buckets in microseconds; what is longer is only in `count`. */
-#define HISTOGRAM_BOUNDS                                                                         \
-	{100,   200,    500,    1000,   2000,    5000,    10000,  20000,                          \
-	 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000}
+#define HISTOGRAM_BOUNDS                                                                      \
+	{                                                                                     \
+		100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, \
+			1000000, 2000000, 5000000, 10000000                                   \
+	}
 enum { HISTOGRAM_BUCKETS = 16 };
 
 struct histogram {

@@ -57,9 +57,16 @@ struct kind {
 	unsigned waits; /* looks until it is tried again after a failure */
 };
 
-/* What everything prepared was made from. */
+/* What everything prepared was made from: when one of these changes, packages or the configuration have. Who
+ * replaces a file in a folder changes the folder. */
+static const char *const made_from[] = {"/usr",
+					"/usr/bin",
+					"/usr/lib",
+					"/usr/lib/x86_64-linux-gnu",
+					"/usr/lib/python3/dist-packages",
+					"/etc/ld.so.cache"};
 struct sources {
-	struct timespec packages, configuration;
+	struct timespec files[ARRAY_SIZE(made_from)], configuration;
 };
 
 struct pool {
@@ -168,7 +175,8 @@ static void on_made(void *data, const struct spawner_header *message)
 	struct prepared *x = data;
 
 	if (!message || message->type != SPAWNER_CREATED) {
-		failed(x, false); /* without an answer: the next list of what lives tells nobody of it */
+		failed(x,
+		       false); /* without an answer: the next list of what lives tells nobody of it */
 		return;
 	}
 	x->handed.created = *(const struct spawner_created *)message;
@@ -320,7 +328,11 @@ static struct timespec changed(const char *path)
 
 static struct sources sources_now(const struct pool *p)
 {
-	return (struct sources){changed("/var/lib/dpkg/status"), changed(p->service->file_name)};
+	struct sources s = {.configuration = changed(p->service->file_name)};
+
+	for (size_t i = 0; i < ARRAY_SIZE(made_from); i++)
+		s.files[i] = changed(made_from[i]);
+	return s;
 }
 
 static void drop_stale(struct kind *k, bool all, uint64_t now)
@@ -355,17 +367,11 @@ static void look_at_memory(struct pool *p)
 		drop_oldest(largest);
 }
 
-static bool same_time(struct timespec a, struct timespec b)
-{
-	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
 static void on_look(uv_timer_t *t)
 {
 	struct pool *p = t->data;
 	struct sources now_are = sources_now(p);
-	bool other = !same_time(now_are.packages, p->sources.packages) ||
-		     !same_time(now_are.configuration, p->sources.configuration);
+	bool other = memcmp(&now_are, &p->sources, sizeof now_are) != 0;
 	uint64_t now = now_us();
 
 	p->sources = now_are;

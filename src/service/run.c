@@ -13,10 +13,9 @@
 #include "service/problem.h"
 #include "service/put.h"
 #include "service/reply.h"
+#include "service/run_result.h"
 #include "service/tell.h"
 
-/* Init's own clock runs out this much after ours: it is for when we are not there. */
-#define INIT_LATER_MS 1000
 /* A hung-up conversation means that the sandbox is dying: its end is waited for this long. */
 #define GONE_LIMIT_MS 3000
 /* A command has to begin within its time-out and this. */
@@ -32,35 +31,6 @@ static void start_command(struct run *r);
 static void start_anew(struct run *r);
 static void command_is_over(struct run *r);
 static void finish(struct run *r);
-
-/* ---- what is remembered ---- */
-
-static void put(struct run *r, bool ended, const char *result, const char *artifact_path)
-{
-	struct stored_run s = {
-		.owner = r->owner,
-		.session = r->session,
-		.kind = r->kind,
-		.input_sha256 = r->input_sha256,
-		.input_bytes = r->input_bytes,
-		.ended = ended,
-		.reason = r->result.reason,
-		.exit_code = r->result.has_exit_code ? r->result.exit_code : -1,
-		.result = (char *)(uintptr_t)result,
-		.artifact_path = (char *)(uintptr_t)artifact_path,
-		.created_ms = r->created_ms,
-		.ended_ms = ended ? wall_ms() : 0,
-	};
-	enum code code = result_code(&r->result);
-	struct err e = {0};
-
-	if (ended && code != CODE_NONE)
-		s.error_code = (char *)(uintptr_t)codes[code].name;
-	memcpy(s.id, r->result.id, sizeof s.id);
-	memcpy(s.sandbox, r->result.sandbox, sizeof s.sandbox);
-	if (store_begin(r->service->store, &e) < 0 || store_run_put(r->service->store, &s, &e) < 0)
-		store_failed(r->service, &e);
-}
 
 static void hang_up(struct run *r)
 {
@@ -95,113 +65,6 @@ static void unlink_run(struct run *r)
 
 /* ---- the end ---- */
 
-/* The sandbox went away under the command: why, the box knows. */
-static void take_verdict_of_box(struct run *r)
-{
-	const struct box *b = r->box;
-
-	if (r->evidence.main_ended || r->evidence.has_verdict || r->evidence.create_failed ||
-	    b->stored.state != STATE_ENDED)
-		return;
-	r->evidence.has_verdict = true;
-	r->evidence.verdict = b->stored.reason;
-	if (b->stored.reason == REASON_CREATE_FAILED || b->stored.reason == REASON_IMAGE_MISSING ||
-	    b->stored.reason == REASON_RUNTIME_UNAVAILABLE) {
-		r->evidence.create_failed = true;
-		r->evidence.failed_as = b->stored.reason;
-		memcpy(r->result.stage, b->stage, sizeof r->result.stage);
-		r->result.errnum = b->errnum;
-	}
-	if (b->stored.message && !r->result.message[0])
-		snprintf(r->result.message, sizeof r->result.message, "%s", b->stored.message);
-}
-
-static void count(struct run *r)
-{
-	const struct spawner_counters *c = &r->box->counters;
-	struct result *result = &r->result;
-	uint64_t oom;
-
-	result->memory_peak_bytes = result->pids_peak = RESULT_UNKNOWN;
-	result->cpu_us = r->cpu_command_us;
-	if (r->owns_box && r->box->has_counters) {
-		result->cpu_us = c->cpu_us;
-		result->memory_peak_bytes = c->memory_peak_bytes;
-		result->pids_peak = c->pids_peak;
-		result->oom_kills = c->oom_kills;
-		result->limits_hit |=
-			(c->memory_hit ? HIT_MEMORY : 0) | (c->pids_hit ? HIT_PIDS : 0);
-	} else if (r->oom_known && box_oom_count(r->box, &oom) && oom > r->oom_before) {
-		result->oom_kills = oom - r->oom_before;
-		result->limits_hit |= HIT_MEMORY;
-	}
-	r->evidence.oom_kills = result->oom_kills;
-	if (result->out.bytes > result->out.kept || result->err.bytes > result->err.kept)
-		result->limits_hit |= HIT_OUTPUT;
-}
-
-static void remember_end(struct run *r)
-{
-	struct service *v = r->service;
-	json_t *j = r->json ? r->json : run_result_json(r);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-	enum reason reason = r->result.reason;
-
-	r->json = j; /* whoever asked gets the same */
-	put(r, true, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
-	audit(v, r->owner, r->session, "run.end", r->result.id,
-	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
-			reasons[reason].name, "exit_code",
-			r->result.has_exit_code ? json_integer(r->result.exit_code) : json_null(),
-			"timed_out", reason == REASON_TIMEOUT, "limits_hit",
-			json_incref(json_object_get(j, "limits_hit") ?: json_null())));
-}
-
-static void tell_end(struct run *r)
-{
-	struct service *v = r->service;
-	enum reason reason = r->result.reason;
-
-	v->metrics.runs[reason]++;
-	histogram_add(&v->metrics.run, now_us() - r->asked_us);
-	v->metrics.output_bytes += r->result.out.bytes + r->result.err.bytes;
-	event_emit(v, "run.ended", r->box, r->result.id, reasons[reason].name);
-	quota_count_output(v->quotas, r->owner, r->session,
-			   r->result.out.bytes + r->result.err.bytes, now_us());
-}
-
-static void complete(struct run *r)
-{
-	struct result *result = &r->result;
-
-	count(r);
-	r->evidence.cpu_limited = r->spec.cpu_time_us != SPEC_UNLIMITED;
-	judge(&r->evidence, result);
-	if (result->reason == REASON_OOM)
-		result->stage[0] = result->message[0] = '\0';
-	report_message(result, &r->spec);
-	result->enforced = r->box->enforced;
-	if (!result->enforced.runtime)
-		report_enforced(result, &r->spec, NULL, NULL);
-	if (r->started_us && result->wall_ms == 0)
-		result->wall_ms = (double)(now_us() - r->started_us) / 1000;
-}
-
-/* What is known of the end before something is killed for it: with init goes all that it remembers, and
- * we may go with it. */
-static void remember_verdict(struct run *r)
-{
-	struct result before = r->result;
-	_cleanup_json_ json_t *j = NULL;
-	_cleanup_free_ char *text = NULL;
-
-	complete(r);
-	j = run_result_json(r);
-	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-	put(r, false, text, NULL);
-	r->result = before;
-}
-
 static void close_run(struct run *r)
 {
 	unlink_run(r);
@@ -219,11 +82,11 @@ static void finish(struct run *r)
 	r->ending = true;
 	uv_timer_stop(&r->clock);
 	hang_up(r);
-	take_verdict_of_box(r);
-	complete(r);
-	remember_end(r);
+	run_take_verdict_of_box(r);
+	run_complete(r);
+	run_remember_end(r);
 	r->unwritten = service_commit(r->service) < 0; /* before anybody is told */
-	tell_end(r);
+	run_tell_end(r);
 	artifacts_close(r);
 	if (r->ops && r->ops->on_end)
 		r->ops->on_end(r);
@@ -240,11 +103,11 @@ static void finish(struct run *r)
 void run_write_again(struct run *r)
 {
 	if (r->unwritten)
-		remember_end(r);
+		run_remember_end(r);
 	else if (r->evidence.has_verdict)
-		remember_verdict(r);
+		run_remember_verdict(r);
 	else
-		put(r, false, NULL, NULL);
+		run_put(r, false, NULL, NULL);
 }
 
 void run_written(struct run *r)
@@ -286,7 +149,7 @@ static void conclude(struct run *r)
 		box_leave(r->box); /* on_gone() finishes */
 		return;
 	}
-	remember_verdict(r);
+	run_remember_verdict(r);
 	box_end(r->box, r->evidence.has_verdict ? r->evidence.verdict : REASON_EXITED);
 }
 
@@ -323,7 +186,7 @@ static void stop_command(struct run *r, enum reason verdict)
 	if (r->owns_box && !is_collected_after(r)) {
 		conclude(r);
 	} else if (r->started) {
-		remember_verdict(r);
+		run_remember_verdict(r);
 		service_commit(r->service);
 		run_resume_output(r);
 		tell_init(r->box, FRAME_KILL, &k, sizeof k);
@@ -539,37 +402,6 @@ static void on_talk_end(struct talk *t, int error)
 
 static const struct talk_ops command_ops = {.on_frame = on_frame, .on_end = on_talk_end};
 
-static size_t append(char *text, size_t at, const char *string)
-{
-	size_t n = strlen(string) + 1;
-
-	memcpy(text + at, string, n);
-	return at + n;
-}
-
-int run_start_strings(const struct spec *spec, struct start_record *s, char **ret, size_t *ret_size,
-		      struct err *e)
-{
-	const struct strings *lists[] = {&spec->command, &spec->env};
-	size_t size = strlen(spec->workdir) + 1;
-	size_t at = 0;
-
-	s->argc = (uint32_t)spec->command.count;
-	s->envc = (uint32_t)spec->env.count;
-	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
-		for (size_t i = 0; i < lists[l]->count; i++)
-			size += strlen(lists[l]->item[i]) + 1;
-	*ret = malloc(size);
-	if (!*ret)
-		return err_set(e, ENOMEM, "start the command");
-	at = append(*ret, at, spec->workdir);
-	for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
-		for (size_t i = 0; i < lists[l]->count; i++)
-			at = append(*ret, at, lists[l]->item[i]);
-	*ret_size = at;
-	return 0;
-}
-
 static void on_could_not(uv_timer_t *t)
 {
 	conclude(t->data);
@@ -602,44 +434,10 @@ static void cannot_talk(struct run *r, const char *stage, struct err *e)
 	could_not(r, stage, e);
 }
 
-int run_start_record(const struct run *r, struct start_record *ret, char **ret_strings,
-		     size_t *ret_size, struct err *e)
-{
-	const struct spec *s = &r->spec;
-	uint64_t limit_ms = s->timeout_us / 1000 + INIT_LATER_MS;
-
-	*ret = (struct start_record){
-		.uid = s->uid,
-		.gid = s->gid,
-		.flags = START_ATTACH | (r->input || r->stdin_open ? START_STDIN : 0) |
-			 (r->streamed ? KEEP_LOSSLESS : KEEP_HEAD),
-		.limit_ms = s->timeout_us == SPEC_UNLIMITED || limit_ms > UINT32_MAX
-				    ? 0
-				    : (uint32_t)limit_ms,
-		/* One more byte, where passing the limit is the end of it. */
-		.keep_bytes = s->max_output_bytes + (s->kill_on_output_limit ? 1 : 0),
-	};
-	memcpy(ret->tag, r->result.id, sizeof ret->tag);
-	return run_start_strings(s, ret, ret_strings, ret_size, e);
-}
-
-/* The command that waits, with what would have been START's. */
-static void send_take(struct run *r, const struct start_record *s)
-{
-	struct take_record t = {
-		.number = r->box->waiting,
-		.flags = s->flags & (KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS),
-		.limit_ms = s->limit_ms,
-		.keep_bytes = s->keep_bytes,
-	};
-
-	r->taking = true;
-	talk_send(r->talk, FRAME_TAKE, &t, sizeof t, NULL, 0);
-}
-
 static void start_command(struct run *r)
 {
 	_cleanup_free_ char *strings = NULL;
+	struct take_record take;
 	struct start_record s;
 	struct err e = {0};
 	size_t size;
@@ -656,8 +454,10 @@ static void start_command(struct run *r)
 		cannot_talk(r, "start", &e);
 		return;
 	}
-	if (r->box->waiting)
-		send_take(r, &s);
+	r->taking = r->box->waiting != 0;
+	run_take_record(r, &s, &take);
+	if (r->taking)
+		talk_send(r->talk, FRAME_TAKE, &take, sizeof take, NULL, 0);
 	else
 		talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
 	send_input(r);
@@ -827,7 +627,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 		memcpy(r->result.id, b->waiting_run, sizeof r->result.id);
 	else
 		make_object_id(r->result.id, "run_");
-	put(r, false, NULL, NULL);
+	run_put(r, false, NULL, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
 			(json_int_t)r->input_bytes, "input_sha256",

@@ -82,6 +82,9 @@ int run_start_record(const struct run *r, struct start_record *ret, char **ret_s
 int run_start_strings(const struct spec *spec, struct start_record *s, char **ret, size_t *ret_size,
 		      struct err *e) must_check;
 
+/* The same for the command that waits in its box. */
+void run_take_record(const struct run *r, const struct start_record *s, struct take_record *ret);
+
 /* Start when the box is made (or at once). NULL: nothing was begun. */
 struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *ops, void *data,
 		    struct err *e) must_check;

@@ -45,7 +45,7 @@ struct service {
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;
 	unsigned counters_open; /* boxes whose memory_events stays open */
-	struct run *runs; /* that are not ended */
+	struct run *runs;       /* that are not ended */
 	struct subscriber *subscribers;
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
 	int64_t event_seq;           /* of the last one */

@@ -8,6 +8,7 @@
 A refused request raises Failed, with errno, stage and what; a connection that is hung up on raises HungUp.
 """
 import collections
+import contextlib
 import os
 import socket
 import struct
@@ -22,7 +23,7 @@ TYPES = dict(FAILED=2, DATA=4, CREDIT=6, EOF=7, SERVE=36, START=64, ATTACH=65, I
              WALK=87, UNPACK=88, MEMBER=89, WATCH=90, DIAL=91, BEGUN=96, OFFSET=97, ENDED=98, COMMAND=99, PROCESS=100,
              ROOM=101, ENTRY=102, EVENT=103, DONE=104)
 NAMES = {v: k for k, v in TYPES.items()}
-PTY, STDIN, ATTACH, HEAD, TAIL, LOSSLESS = 1, 2, 4, 8, 16, 32
+PTY, STDIN, ATTACH, HEAD, TAIL, LOSSLESS, WAITS = 1, 2, 4, 8, 16, 32, 64
 PARENTS, APPEND, EXCLUSIVE = 1, 2, 4
 TO_END = 2**64 - 1
 USER = 65534
@@ -30,7 +31,7 @@ WINDOW = 65536
 PATIENCE = 30
 EVENTS = [None, "create", "modify", "remove", "rename", "attributes", "overflow"]
 
-Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept")
+Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept alone")
 Command = collections.namedtuple("Command", "tag number pid flags running started_ms bytes ended")
 Entry = collections.namedtuple("Entry", "mode uid gid size mtime name target")
 Process = collections.namedtuple("Process", "pid parent uid state number threads cpu_ms rss line")
@@ -51,7 +52,7 @@ class HungUp(Exception):
 def ended(payload):
     n = struct.unpack("<6I8Q", payload)
     assert n[5] in (0, 1)
-    return Ended(*n[:5], n[6], n[7], n[8:10], n[10:12], n[12:14])
+    return Ended(*n[:5], n[6], n[7], n[8:10], n[10:12], n[12:14], n[5])
 
 
 def entry(payload):
@@ -213,6 +214,19 @@ class Sandbox:
         """In the background; its Run with number and pid."""
         with self.start(argv, flags, **more) as c:
             return Run().take(c.hear("BEGUN"))
+
+    def prepare(self, argv, **more):
+        """A command that waits on its stdin; its Run with number and pid."""
+        return self.begin(argv, WAITS | STDIN | HEAD, keep=1, **more)
+
+    def take(self, number, data=b"", flags=None, limit_ms=0, keep=65536):
+        """The conversation that uses it, its stdin at its end after DATA."""
+        c = self.talk("TAKE", struct.pack("<4IQ", number, HEAD if flags is None else flags, limit_ms, 0, keep))
+        with contextlib.suppress(BrokenPipeError):  # refused already: that is still to be heard
+            if data:
+                c.say("DATA", data)
+            c.say("EOF")
+        return c
 
     def attach(self, number, out=0, err=0, follow=1):
         return self.talk("ATTACH", struct.pack("<IIQQ", number, follow, out, err))

@@ -522,10 +522,11 @@ class Service:
         wrong, left = [], self.folder / "run" / "sandboxes"
         if self.process and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
-                for row in self.sandboxes("creating", "running", "paused"):
-                    self.root.request("DELETE", f"/v1/sandboxes/{row['id']}")
-            with contextlib.suppress(AssertionError):  # what is still there then is found below
-                contract.until(lambda: not os.path.isdir(left) or not os.listdir(left), 5)
+                alive = [row["id"] for row in self.sandboxes("creating", "running", "paused")]
+                for one in alive:
+                    self.root.request("DELETE", f"/v1/sandboxes/{one}")
+                # What is still there then is found below. Prepared ones go with the service.
+                contract.until(lambda: not any(os.path.exists(left / one) for one in alive), 5)
             mine = self.processes()
             self.process.send_signal(signal.SIGTERM)
             try:

@@ -205,7 +205,7 @@ def test_descriptors_of_cloched():
 
 
 def test_descriptors_of_the_spawner():
-    with services.Service() as service:
+    with services.Service({"pool": 0}) as service:
         box = service.root.box(memory="64m")
         pid = child(service, "cloche-spawner")
         before = len(cloche.fds(pid))

@@ -80,7 +80,7 @@ def no_leftovers(service):
     """Of the service's sandboxes; what the machine has besides is others' business while it runs."""
     yield
     left = service.folder / "run" / "sandboxes"
-    contract.until(lambda: not os.path.isdir(left) or not os.listdir(left), 5, "the end of every sandbox")
+    contract.until(lambda: len(os.listdir(left)) == service.root.get("/v1/pool")["ready"], 20, "the end of every sandbox")
 
 
 # ------------------------------------------------------------------------------------------------------ side by side

@@ -83,7 +83,9 @@ static void test_ended(void **state)
 	assert_int_equal(END_WITH(e.core = 1), BAD); /* a core without a signal */
 	assert_int_equal(END_WITH(e.survivors = 2), BAD);
 	assert_int_equal(END_WITH(e.timed_out = 2), BAD);
+	assert_int_equal(END_WITH(e.alone = 1), OK);
 	assert_int_equal(END_WITH(e.alone = 2), BAD);
+	assert_int_equal(END_WITH((e.alone = 1, e.survivors = 1)), BAD); /* who, then? */
 	assert_int_equal(END_WITH(e.wall_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.cpu_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.kept[0] = 5), BAD); /* beyond what was written */
@@ -127,7 +129,8 @@ static void test_command(void **state)
 	assert_int_equal(COMMAND_WITH(c.pid = 0), BAD);
 	assert_int_equal(COMMAND_WITH(c.flags = 0), BAD);
 	assert_int_equal(COMMAND_WITH(c.flags = KEEP_HEAD | KEEP_TAIL), BAD);
-	assert_int_equal(COMMAND_WITH(c.flags |= 64), BAD);
+	assert_int_equal(COMMAND_WITH(c.flags |= START_WAITS), OK);
+	assert_int_equal(COMMAND_WITH(c.flags |= 128), BAD);
 	assert_int_equal(
 		COMMAND_WITH(c.flags = START_PTY | START_STDIN | START_ATTACH | KEEP_LOSSLESS), OK);
 	assert_int_equal(COMMAND_WITH(c.running = 1), BAD); /* and yet ended */

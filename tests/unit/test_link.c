@@ -51,7 +51,16 @@ static void on_down(void *context)
 	((struct line *)context)->downs++;
 }
 
-static const struct link_ops ops = {on_ended, on_up, on_down};
+/* What a service with too many dying sandboxes answers. */
+static bool hold_back;
+
+static bool may_create(void *context)
+{
+	(void)context;
+	return !hold_back;
+}
+
+static const struct link_ops ops = {on_ended, on_up, on_down, may_create};
 
 static void on_answer(void *data, const struct spawner_header *message)
 {
@@ -369,6 +378,32 @@ static void test_creations_take_turns(void **state)
 		got(&few[i], 1, SPAWNER_CREATED);
 }
 
+/* Too many are dying: nothing more is asked for until somebody says so. */
+static void test_creations_are_held_back(void **state)
+{
+	struct line *l = *state;
+	static struct seen one;
+
+	memset(&one, 0, sizeof one);
+	assert_true(link_is_idle(l->link));
+	assert_false(link_creations_wait(l->link));
+	hold_back = true;
+	assert_int_equal(create(l, "any", "sbx_any", NULL, 0, &one), 0);
+	settle(l);
+	assert_int_equal(l->asked_count, 0);
+	assert_true(link_creations_wait(l->link));
+	assert_false(link_is_idle(l->link));
+	hold_back = false;
+	link_create_more(l->link);
+	settle(l);
+	assert_int_equal(l->asked_count, 1);
+	assert_false(link_is_idle(l->link));
+	say(l, SPAWNER_CREATED, l->asked[0].sequence);
+	settle(l);
+	got(&one, 1, SPAWNER_CREATED);
+	assert_true(link_is_idle(l->link));
+}
+
 static unsigned descriptors(void)
 {
 	unsigned n = 0;
@@ -453,10 +488,15 @@ static void test_closing_tells_who_waits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_answers_out_of_order),      TEST(test_list),
-		TEST(test_it_dies_in_the_middle),     TEST(test_rubbish_ends_the_line),
-		TEST(test_another_version_is_not_up), TEST(test_creations_take_turns),
-		TEST(test_descriptors_come_along),    TEST(test_a_full_line),
+		TEST(test_answers_out_of_order),
+		TEST(test_list),
+		TEST(test_it_dies_in_the_middle),
+		TEST(test_rubbish_ends_the_line),
+		TEST(test_another_version_is_not_up),
+		TEST(test_creations_take_turns),
+		TEST(test_creations_are_held_back),
+		TEST(test_descriptors_come_along),
+		TEST(test_a_full_line),
 		TEST(test_closing_tells_who_waits),
 	};
 

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepared sandboxes: who gets one and who does not, that each is used once, and that nobody can tell the difference."""
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import contract
+import pytest
+import service as services
+
+PYTHON = {"language": "python", "code": "print(1)"}
+
+
+def metric(client, name):
+    found = re.search(rf"^{re.escape(name)} (\S+)$", client.expect(200, "GET", "/metrics").body.decode(), re.M)
+    assert found, name
+    return float(found[1])
+
+
+def hits(client):
+    return metric(client, "cloche_pool_hits_total"), metric(client, "cloche_pool_interpreter_hits_total")
+
+
+def run(client, **body):
+    return client.expect(200, "POST", "/v1/runs", json=body, timeout=60).json
+
+
+def prepared(client, count=1):
+    contract.until(lambda: metric(client, "cloche_pool_ready") >= count, 20)
+
+
+def settled(service):
+    """What was asked for is prepared, what was used is gone: for three looks, as one leads to the other."""
+    quiet = 0
+    until = time.monotonic() + 30
+    while quiet < 3:
+        assert time.monotonic() < until, "the pool does not come to rest"
+        ready, making, dying = (metric(service.root, f"cloche_{m}") for m in ("pool_ready", "pool_making", "sandboxes_dying"))
+        folders = len(os.listdir(service.folder / "run" / "sandboxes"))
+        quiet = quiet + 1 if ready and not making and not dying and folders == ready else 0
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with services.Service({"pool": 4, "pool_floor": 2}) as one:
+        yield one
+
+
+@pytest.fixture
+def fresh():
+    """A service without a pool: what is compared with."""
+    with services.Service({"pool": 0}) as one:
+        yield one
+
+
+def test_the_second_of_a_kind_finds_one_prepared(pool):
+    before = hits(pool.root)
+    run(pool.root, **PYTHON)
+    prepared(pool.root, 2)
+    result = run(pool.root, language="python", code="import sys; print(sys.argv, __name__)")
+    assert result["stdout"] == "['-'] __main__\n"
+    after = hits(pool.root)
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+def test_each_is_used_once(pool):
+    """Ids, machine ids, boot of the interpreter: none is seen twice, and nothing that one leaves is found by another."""
+    code = """
+import os, pathlib, random, uuid
+marks = [p for p in ("/tmp/mark", "/workspace/mark", "/dev/shm/mark", "/output/mark") if os.path.exists(p)]
+for p in ("/tmp/mark", "/workspace/mark", "/dev/shm/mark"):
+    pathlib.Path(p).write_text("here")
+print(pathlib.Path("/etc/machine-id").read_text().strip(), random.random(), uuid.uuid4(), hash("a"), marks, os.getpid())
+"""
+    seen = [run(pool.root, language="python", code=code) for _ in range(12)]
+    for result in seen:
+        assert result["ok"] and result["stdout"].split()[4] == "[]", result
+    for column in range(4):
+        assert len({r["stdout"].split()[column] for r in seen}) == 12, f"column {column}"
+    assert len({r["sandbox"] for r in seen}) == len({r["id"] for r in seen}) == 12
+
+
+@pytest.mark.parametrize("different", [
+    {"memory": "300m"}, {"cpus": "1.5"}, {"pids_limit": 33}, {"profile": "dev"}, {"hostname": "other"},
+    {"tmpfs": ["/scratch:size=3m"]}, {"workdir": "/tmp"}, {"user": "1234:1234"},
+], ids=lambda d: next(iter(d)))
+def test_what_differs_is_another_kind(pool, different):
+    """It is never given one of other limits: it gets what it asked for, made for it."""
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    before = hits(pool.root)
+    result = run(pool.root, language="python", code="import os; print(os.getcwd(), os.getuid())", **different)
+    assert result["ok"], result
+    assert hits(pool.root) == before
+    if "workdir" in different:
+        assert result["stdout"].startswith("/tmp ")
+
+
+def test_limits_of_the_command_are_its_own(pool):
+    """What is no part of the kind is given to the one that waits: its clock begins when it is used."""
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    time.sleep(1.2)  # it has waited for longer than this one may run
+    before = hits(pool.root)
+    result = run(pool.root, language="python", code="import time; time.sleep(0.2); print('done')", timeout="1s")
+    assert result["stdout"] == "done\n" and 190 < result["usage"]["wall_ms"] < 1000, result
+    prepared(pool.root)
+    result = run(pool.root, language="python", code="import time; time.sleep(60)", timeout="300ms")
+    assert result["reason"] == "timeout" and result["timed_out"], result
+    prepared(pool.root)
+    result = run(pool.root, language="python", code="print('x' * 5000)", max_output="1000")
+    assert result["output"]["stdout"] == {"bytes": 5001, "kept": 1000, "dropped": 4001} and result["limits_hit"] == ["output"]
+    assert hits(pool.root)[1] - before[1] == 3
+
+
+@pytest.mark.parametrize("more", [{"env": {"A": "b"}}, {"args": ["x"]}, {"files": [{"path": "/tmp/.local/a.pth",
+                                                                                 "content": ""}]}],
+                         ids=["env", "args", "files"])
+def test_what_an_interpreter_could_see_before_its_code(pool, more):
+    """Then none that has started already will do, though its sandbox does."""
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    before = hits(pool.root)
+    assert run(pool.root, **PYTHON, **more)["ok"]
+    assert hits(pool.root)[1] == before[1]
+
+
+def test_files_are_there_before_the_code(pool):
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    before = hits(pool.root)
+    result = run(pool.root, language="python", code="import helper; print(helper.x)",
+                 files=[{"path": "helper.py", "content": "x = 41 + 1"}])
+    assert result["stdout"] == "42\n", result
+    assert hits(pool.root)[1] - before[1] == 1
+
+
+LANGUAGES = {
+    "python": ["print(1)", "import sys; sys.exit(3)", "1/0", "import os; os.kill(os.getpid(), 15)", "syntax error(",
+               "import sys; print(sys.stdin.read() == '')", "import atexit; atexit.register(print, 'bye')",
+               "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+               "import subprocess; print(subprocess.run(['echo', 'x'], capture_output=True).stdout)",
+               "print(bytearray(300 << 20)[:1])", "import os, sys; os.write(2, b'\\xff\\xfe'); os._exit(9)",
+               "import os\nif os.fork() == 0:\n    import time; time.sleep(30)\nprint('left')",
+               "import sys; print(sys.flags, sys.argv, sys.path, __name__, sys.executable)"],
+    "bash": ["echo $0 $- $# $PWD; exit 4", "kill -9 $$", "cat; echo end", "nosuchcommand", "if", "trap 'echo t' EXIT",
+             "sleep 30 & echo $((1 + 1))", "ulimit -a", "env | sort"],
+    "node": ["console.log(1, process.argv, process.execArgv)", "process.exit(5)", "throw new Error('x')", "await 1", "(",
+             "setTimeout(() => console.log('late'), 50)", "console.log(require('fs').readFileSync(0).length)",
+             "import('os').then(o => console.log(o.EOL.length))", "console.log(module.paths, __filename)"],
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_ends_as_it_would_in_a_new_interpreter(pool, fresh, language):
+    """stdout, stderr and the end, of each script on a prepared interpreter and on one made for it."""
+    def ends(client, code):
+        r = run(client, language=language, code=code, memory="200m")
+        return {k: r[k] for k in ("reason", "exit_code", "signal", "stdout", "stderr", "limits_hit", "oom_kills")}
+
+    run(pool.root, language=language, code="", memory="200m")
+    for code in LANGUAGES[language]:
+        settled(pool)
+        before = hits(pool.root)[1]
+        mine = ends(pool.root, code)
+        assert hits(pool.root)[1] - before == 1, code
+        assert mine == ends(fresh.root, code), code
+
+
+def test_one_that_has_died_while_it_waited(pool):
+    """The code runs once, in a new interpreter in the same sandbox."""
+    run(pool.root, language="bash", code="true", pids_limit=77)
+    settled(pool)
+    killed = [p for p in pool.processes() if Path(f"/proc/{p}/cmdline").read_bytes().startswith(b"bash\0")]
+    assert killed
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    contract.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in killed), 5)
+    result = run(pool.root, language="bash", code="echo once | tee -a /workspace/log; cat /workspace/log", pids_limit=77)
+    assert result["stdout"] == "once\nonce\n" and result["ok"], result
+
+
+def test_a_prepared_sandbox_that_has_died(pool):
+    """What the spawner tells of it is no run's business."""
+    run(pool.root, **PYTHON)
+    prepared(pool.root, 2)
+    settled(pool)
+    old = set(os.listdir(pool.folder / "run" / "sandboxes"))
+    inits = [p for p in pool.processes() if "memfd:cloche-in" in Path(f"/proc/{p}/comm").read_text()]
+    assert len(inits) >= 2
+    for pid in inits:
+        os.kill(pid, signal.SIGKILL)
+    contract.until(lambda: not old & set(os.listdir(pool.folder / "run" / "sandboxes")), 20)
+    assert run(pool.root, **PYTHON)["stdout"] == "1\n"
+
+
+def test_nobody_sees_them(pool):
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    settled(pool)
+    folders = os.listdir(pool.folder / "run" / "sandboxes")
+    assert folders
+    for one in folders:
+        assert pool.root.request("GET", f"/v1/sandboxes/{one}", check=False).status == 404
+        assert pool.root.request("POST", f"/v1/sandboxes/{one}/exec", json={"command": ["true"]}, check=False).status == 404
+
+
+def test_a_changed_configuration_and_age_and_memory(pool):
+    run(pool.root, **PYTHON)
+    prepared(pool.root)
+    before = set(os.listdir(pool.folder / "run" / "sandboxes"))
+    os.utime(pool.config)
+    contract.until(lambda: not before & set(os.listdir(pool.folder / "run" / "sandboxes")), 20)
+    prepared(pool.root)
+    with services.Service({"pool": 8, "pool_floor": 8, "pool_memory": "12m"}) as small:
+        run(small.root, **PYTHON)
+        contract.until(lambda: metric(small.root, "cloche_pool_dropped_total") > 0, 30)
+        contract.until(lambda: metric(small.root, "cloche_pool_memory_bytes") <= 12 << 20, 30)
+        assert run(small.root, **PYTHON)["ok"]
+
+
+def test_death_of_the_service_at_any_moment():
+    """Each accepted run gets its true result, or `lost`; nothing runs twice; what was prepared for nobody goes."""
+    marks = Path("/tmp") / f"pool-{os.getpid()}"
+    marks.mkdir(mode=0o777)
+    marks.chmod(0o777)
+    with services.Service({"pool": 6, "pool_floor": 6}, {"volume_roots": [str(marks)]}) as one:
+        answers, stop = [], threading.Event()
+
+        def work():
+            while not stop.is_set():
+                try:
+                    answers.append(one.root.request("POST", "/v1/runs", json=PYTHON, timeout=30, check=False))
+                except OSError:
+                    pass
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for _ in range(8):
+            time.sleep(0.4)
+            names = {"cloched", "cloche-spawner"}
+            for pid in one.processes():
+                try:
+                    name = Path(f"/proc/{pid}/comm").read_text().strip()
+                except OSError:
+                    continue
+                if name in names:
+                    os.kill(pid, signal.SIGKILL)
+                    break
+            one.wait_ready()
+        stop.set()
+        for t in threads:
+            t.join()
+        good = [a for a in answers if a.status == 200]
+        assert len(good) > 20
+        for a in good:
+            assert (a.json["stdout"] == "1\n") == a.json["ok"] and (a.json["ok"] or a.json["reason"] in (
+                "lost", "create_failed", "runtime_crash")), a.json
+        ids = [a.json["id"] for a in good]
+        assert len(set(ids)) == len(ids)
+        # One whose client has gone with the service is adopted, and may end a moment later.
+        contract.until(lambda: all(r["state"] == "ended" for r in one.root.get("/v1/runs", limit=1000)["runs"]), 30)
+        for r in one.root.get("/v1/runs", limit=1000)["runs"]:
+            assert r["state"] == "ended" and r["result"]["reason"] in ("exited", "lost", "create_failed", "runtime_crash"), r
+            if r["result"]["reason"] == "exited":
+                assert r["result"]["stdout"] == "1\n", r
+        contract.until(lambda: metric(one.root, "cloche_sandboxes_dying") == 0, 20)
+    marks.rmdir()
+
+
+def test_off(fresh):
+    for _ in range(3):
+        assert run(fresh.root, **PYTHON)["stdout"] == "1\n"
+    assert hits(fresh.root) == (0, 0)
+    assert metric(fresh.root, "cloche_pool_ready") == 0
+    contract.until(lambda: not os.listdir(fresh.folder / "run" / "sandboxes"), 20)
