@@ -5,7 +5,8 @@ then a look at what was left behind. Prints every skip with its reason; the last
 
     tests/run.py [--build DIR] [SUITE …] [-- ARGUMENTS FOR PYTEST]
 
-Suites: unit, fuzz (meson tests of the suite `fuzz`), python (tests/unit/*.py), integration, service, images, abuse, vm; all without any.
+Suites: unit, fuzz (meson tests of the suite `fuzz`), python (tests/unit/*.py), integration, service, registry, images, abuse, vm;
+all without any.
 A meson test counts as its cmocka results; one that writes none counts as one test by its exit status (77: skipped).
 cmocka has no place for the reason of a skip: a test prints the line `skip: TEST: reason` before it calls skip().
 """
@@ -29,7 +30,8 @@ sys.stdout.reconfigure(line_buffering=True)  # a log of CI is read while it is w
 import cloche  # noqa: E402
 
 MESON = ("unit", "fuzz")
-PYTEST = {"python": "tests/unit", "integration": "tests/integration", "service": "tests/service", "images": "tests/images", "abuse": "tests/abuse",
+PYTEST = {"python": "tests/unit", "integration": "tests/integration", "service": "tests/service",
+          "registry": "tests/registry", "images": "tests/images", "abuse": "tests/abuse",
           "vm": "tests/vm"}
 SUITES = (*MESON, *PYTEST)
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -102,6 +102,9 @@ int verb_help(const struct verb *verb, int argc, char **argv);
 int verb_version(const struct verb *verb, int argc, char **argv);
 int verb_reference(const struct verb *verb, int argc, char **argv);
 
+/* image.c: get an image from its registry into the store, with progress on stderr. */
+int image_pull(const char *name, bool quiet, struct err *e) must_check;
+
 /* help.c: to stdout (--help) or stderr (wrong usage). */
 void print_usage(FILE *out);
 void print_verb_help(FILE *out, const struct verb *verb);

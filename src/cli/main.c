@@ -57,9 +57,9 @@ const struct verb verbs[] = {
 	{"top", "[--once] [--json]", "watch what sandboxes use", verb_top, top_options, EVERYWHERE},
 	{"key", "create NAME [--quota K=V]... | ls | revoke ID", "make, list and revoke API keys", verb_key,
 	 key_options, EVERYWHERE, .words = "create ls revoke"},
-	{"image", "import FILE|FOLDER|- [NAME[:TAG]] | ls | inspect IMAGE... | rm IMAGE... | prune",
-	 "import, list and remove images", verb_image,
-	 image_options, EVERYWHERE, .words = "import ls inspect rm prune",
+	{"image", "pull IMAGE... | import FILE|FOLDER|- [NAME[:TAG]] | ls | inspect IMAGE... | rm IMAGE... | prune",
+	 "pull, import, list and remove images", verb_image,
+	 image_options, EVERYWHERE, .words = "pull import ls inspect rm prune",
 	 .more = "FILE is what `docker save` writes, an OCI layout as a tar, or a root file system as a tar, compressed or not;\n"
 		 "FOLDER an OCI layout or a root file system. rm removes a name, and the image with its last name. prune removes\n"
 		 "images without a name. What a sandbox runs stays.\n"},

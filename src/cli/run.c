@@ -26,6 +26,7 @@ struct order {
 	bool has_service;
 	bool own_env[ARRAY_SIZE(oneshot_automatic)]; /* the caller has set it */
 	const char *code;                            /* -c */
+	const char *pull;                            /* when to pull the image; NULL: missing */
 	enum language language;
 };
 
@@ -35,6 +36,8 @@ const struct cli_option language_options[] = {
 	{"json", 0, NULL, "print the result as one JSON object instead of the output", FIELD(json)},
 	{"quiet", 'q', NULL, "no remarks of cloche's own on stderr", FIELD(quiet)},
 	{"raw", 0, NULL, "pass control characters to a terminal as they are", FIELD(raw)},
+	{"pull", 0, "always|missing|never",
+	 "when to get the image from its registry; default: missing", FIELD(pull)},
 	{"direct", 0, NULL,
 	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
 	{NULL},
@@ -102,8 +105,44 @@ static bool has_env(const struct spec *s, const char *name)
 	return false;
 }
 
+/* An image that is not there is pulled, once; that never counts against the timeout. */
+static int use_image(struct order *q, struct err *e)
+{
+	bool always = q->pull && strcmp(q->pull, "always") == 0;
+	bool never = q->pull && strcmp(q->pull, "never") == 0;
+	bool is_language = q->language != LANGUAGE_NONE;
+
+	if (image_is_host(q->spec.image))
+		return 0;
+	if (always && image_pull(q->spec.image, q->quiet, e) < 0)
+		return -1;
+	if (settings_apply_image(&q->settings, &q->places, is_language, &q->spec, e) == 0)
+		return 0;
+	if (always || never || e->code != CODE_SANDBOX_IMAGE_MISSING)
+		return -1;
+	if (image_pull(q->spec.image, q->quiet, e) < 0)
+		return -1;
+	e->code = 0;
+	return settings_apply_image(&q->settings, &q->places, is_language, &q->spec, e);
+}
+
+static int check_pull(const struct order *q, struct err *e)
+{
+	static const char *const known[] = {"always", "missing", "never"};
+
+	for (size_t i = 0; q->pull && i < ARRAY_SIZE(known); i++)
+		if (strcmp(q->pull, known[i]) == 0)
+			return 0;
+	return q->pull ? err_set(e, 0,
+				 "--pull: value \"%.60s\" is not understood: always, missing or never",
+				 q->pull)
+		       : 0;
+}
+
 static int complete(struct order *q, const struct args *a, struct err *e)
 {
+	if (check_pull(q, e) < 0)
+		return -1;
 	if (q->language != LANGUAGE_NONE) {
 		if (add_code(q, a, e) < 0)
 			return -1;
@@ -117,9 +156,7 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 	}
 	/* A service has a policy of its own. */
 	if (!q->has_service &&
-	    (settings_apply_policy(&q->settings, &q->spec, e) < 0 ||
-	     settings_apply_image(&q->settings, &q->places, q->language != LANGUAGE_NONE, &q->spec,
-				  e) < 0))
+	    (settings_apply_policy(&q->settings, &q->spec, e) < 0 || use_image(q, e) < 0))
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define HUB_OLD "index.docker.io"
 #define LIBRARY "library/"
@@ -163,10 +164,10 @@ static bool registry_is_valid(const char *text)
 /* Does the first part name a registry? */
 static bool names_registry(const char *text, size_t size)
 {
-	if (size == 9 && memcmp(text, "localhost", 9) == 0)
+	if (size == 9 && strncasecmp(text, "localhost", 9) == 0)
 		return true;
 	for (size_t i = 0; i < size; i++)
-		if (text[i] == '.' || text[i] == ':' || is_upper(text[i]))
+		if (text[i] == '.' || text[i] == ':')
 			return true;
 	return false;
 }
@@ -228,10 +229,11 @@ static int cut_registry(const char *text, size_t size, struct reference *r, size
 	const char *slash = memchr(text, '/', size);
 	size_t n = slash ? (size_t)(slash - text) : 0;
 
-	memcpy(r->registry, REFERENCE_HUB, sizeof REFERENCE_HUB);
 	*ret_rest = 0;
-	if (!slash || !names_registry(text, n))
+	if (!slash || !names_registry(text, n)) {
+		memcpy(r->registry, REFERENCE_HUB, sizeof REFERENCE_HUB);
 		return 0;
+	}
 	if (n > REFERENCE_REGISTRY_MAX)
 		return bad(e, text, "the registry's name is longer than 255 characters");
 	for (size_t i = 0; i < n; i++)
@@ -240,8 +242,10 @@ static int cut_registry(const char *text, size_t size, struct reference *r, size
 	if (!registry_is_valid(r->registry))
 		return bad(e, text,
 			   "what stands before the first / is no host name with or without :port");
-	if (strcmp(r->registry, HUB_OLD) == 0)
+	if (strcmp(r->registry, HUB_OLD) == 0) {
+		memset(r->registry, 0, sizeof r->registry); /* equal references are equal bytes */
 		memcpy(r->registry, REFERENCE_HUB, sizeof REFERENCE_HUB);
+	}
 	*ret_rest = n + 1;
 	return 0;
 }

@@ -6,8 +6,8 @@
  *	me/tool                            docker.io/me/tool:latest
  *	[::1]:5000/a/b@sha256:0f…          registry [::1]:5000, repository a/b, no tag
  *
- * The first part is a registry when it holds a dot, a colon or a capital letter, or is "localhost"; else the
- * name is Docker Hub's. A struct reference is flat, has been checked whole, and every field of it is safe in a
+ * The first part is a registry when it holds a dot or a colon, or is "localhost"; else the name is Docker
+ * Hub's. A struct reference is flat, has been checked whole, and every field of it is safe in a
  * URL path and as a file name, except that a repository holds slashes and a registry colons and brackets. No
  * part of a repository begins with a dot, so "." and ".." cannot be in one.
  */

@@ -217,7 +217,7 @@ static int import_from(struct installer *in, const char *path, const struct nami
 	return import_file(in, spooled, size, names, e);
 }
 
-static void tell_notes(const struct request *q, const struct tree_notes *n)
+void tell_notes(const struct request *q, const struct tree_notes *n)
 {
 	if (q->quiet)
 		return;

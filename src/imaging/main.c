@@ -19,6 +19,7 @@ static const struct verb {
 	unsigned takes;
 	size_t min, max; /* operands */
 } verbs[] = {
+	{"pull", "IMAGE...", verb_pull, TAKES_QUIET, 1, SIZE_MAX},
 	{"import", "FILE|FOLDER|- [NAME[:TAG]]", verb_import, TAKES_QUIET, 1, 2},
 	{"ls", "[--json]", verb_ls, TAKES_JSON, 0, 0},
 	{"inspect", "IMAGE...", verb_inspect, TAKES_JSON, 1, SIZE_MAX},

@@ -139,7 +139,8 @@ int challenge_read(const char *text, struct challenge *ret)
 		n = token(&c, &word);
 		if (n == 0)
 			return -EINVAL;
-		if (*c.at == '=' && in_challenge) {
+		if (in_challenge && c.at[strspn(c.at, " \t")] == '=') {
+			skip_blanks(&c);
 			c.at++;
 			if (parameter(&c, word, n, &now) < 0)
 				return -EINVAL;

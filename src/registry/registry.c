@@ -5,11 +5,13 @@
  * Whatever a source sends for a digest is hashed and compared; what it sends for a tag is hashed and gets its
  * name by that, and a registry's own idea of the digest (Docker-Content-Digest) has to agree.
  */
-#include "registry/inside.h"
+#include "registry/registry.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "registry/inside.h"
 
 static int hash(const void *data, size_t size, char ret[static DIGEST_TEXT + 1], struct err *e)
 {

@@ -140,7 +140,7 @@ void registry_image_done(struct registry_image *image);
  * finish   exactly `size` bytes have come: check the digest, keep the blob. *ret_mismatch tells a wrong digest
  *          from a failure to store. After a mismatch of a resumed blob, or with another mirror left, it begins
  *          again with restart().
- * A failure of write, of restart, or of finish without mismatch ends registry_fetch() with cause SINK and that error.
+ * download.h has one that keeps files. A failure of write, of restart, or of finish without mismatch ends registry_fetch() with cause SINK and that error.
  */
 struct registry_sink {
 	int (*write)(void *context, const void *data, size_t size, struct err *e);

@@ -226,7 +226,7 @@ static enum registry_cause explain_status(struct request *q)
 
 /* ---- what comes next */
 
-/* https first, http where that will do and https is not spoken. */
+/* https first, http where that will do and https is not spoken. A bad certificate is no reason. */
 static bool go_plain(struct request *q)
 {
 	struct source *s = q->source;
@@ -236,7 +236,7 @@ static bool go_plain(struct request *q)
 	struct err e;
 
 	if (!s->may_be_plain || !s->base.tls || s->answered ||
-	    (q->cause != REGISTRY_TLS && !other_port))
+	    (!(q->cause == REGISTRY_TLS && q->t.no_tls) && !other_port))
 		return false;
 	if (asprintf(&text, "http://%s/", s->name) < 0) {
 		text = NULL;

@@ -79,6 +79,7 @@ static int before_request(void *context, char *peer, char *self, int peer_port, 
 	}
 	if (!may_go(t, (struct sockaddr *)&address))
 		return CURL_PREREQFUNC_ABORT;
+	t->cause = REGISTRY_NONE; /* another address of the same name may have been refused */
 	if (t->hops == 0)
 		t->answer.reach = t->proxied ? reach_of_host(t->url.host)
 					     : reach_of((struct sockaddr *)&address);
@@ -190,7 +191,7 @@ static void forget_answer(struct transfer *t)
 	t->location = NULL;
 	t->content_range[0] = t->encoding[0] = t->curl_error[0] = '\0';
 	t->header_bytes = t->ignored = 0;
-	t->judged = t->partial = t->has_length = false;
+	t->judged = t->has_length = false;
 }
 
 /* Send the request to t->url. */

@@ -68,6 +68,7 @@ struct transfer {
 	bool finished;
 	enum registry_cause cause; /* NONE: answer.status says how it went */
 	struct err err;            /* of a cause */
+	bool no_tls;               /* TLS: it is not spoken there. Not: its certificate is bad */
 	struct answer answer;
 	uint64_t received; /* bytes of body handed on, from offset on */
 
@@ -78,7 +79,7 @@ struct transfer {
 	struct url url; /* of this hop */
 	int hops;
 	enum reach limit;
-	bool proxied, partial, judged, has_length;
+	bool proxied, judged, has_length;
 	size_t header_bytes, ignored;
 	char *location;
 	char content_range[96];

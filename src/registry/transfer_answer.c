@@ -321,7 +321,7 @@ static const struct {
 	{CURLE_SEND_ERROR, REGISTRY_CUT, "the connection broke off"},
 	{CURLE_GOT_NOTHING, REGISTRY_CUT, "closed the connection without an answer"},
 	{CURLE_PARTIAL_FILE, REGISTRY_CUT, "the connection broke off before the end"},
-	{CURLE_WEIRD_SERVER_REPLY, REGISTRY_NOT_A_REGISTRY, "does not speak HTTP"},
+	{CURLE_WEIRD_SERVER_REPLY, REGISTRY_NOT_A_REGISTRY, "does not speak proper HTTP"},
 	{CURLE_UNSUPPORTED_PROTOCOL, REGISTRY_NOT_A_REGISTRY, "does not speak HTTP/1.1"},
 	{CURLE_BAD_CONTENT_ENCODING, REGISTRY_BAD_ANSWER, "its answer cannot be decoded"},
 	{CURLE_FILESIZE_EXCEEDED, REGISTRY_BAD_ANSWER, "announces a length that nothing can have"},
@@ -355,6 +355,13 @@ void transfer_explain(struct transfer *t, CURLcode code)
 		explain_timeout(t, where);
 		return;
 	}
+	/* Libcurl's word for a header line above its own limit; we were the ones who asked for the answer. */
+	if (code == CURLE_OUT_OF_MEMORY && t->header_bytes > 0 && !t->judged) {
+		err_set(&t->err, 0, "%s sends a header that is too long", where);
+		transfer_fail(t, REGISTRY_TOO_LARGE);
+		return;
+	}
+	t->no_tls = code == CURLE_SSL_CONNECT_ERROR && t->hops == 0;
 	text_show(*t->curl_error ? t->curl_error : curl_easy_strerror(code), detail, sizeof detail);
 	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
 		if (reasons[i].code == code) {

@@ -221,7 +221,9 @@ int settings_from_json(struct settings *t, struct spec *s, json_t *root, const c
 			r = (t->uid_range = strdup(json_string_value(value)))
 				    ? 0
 				    : err_set(e, ENOMEM, "keep uid_range");
-		else if (strcmp(key, "service") != 0) /* src/service/config.c reads that */
+		else if (strcmp(key, "service") != 0 && /* src/service/config.c reads that */
+			 strcmp(key, "registries") !=
+				 0) /* src/registry/config.c, in cloche-image */
 			r = err_set(e, 0, "unknown or misplaced key %.60s", key);
 		if (r < 0)
 			return err_prefix(e, "%s", file);
