@@ -210,9 +210,9 @@ static int is_current(const struct pulling *p, const struct reference *r, struct
 static int fetch(struct pulling *p, const struct registry_config *config, const struct reference *r,
 		 bool *ret_current, struct err *e)
 {
-	const struct registry_options options = {
+	const struct registry_options wanted = {
 		.cancel_fd = p->cancel, .progress = show, .progress_context = &p->in.meter};
-	struct registry *registry = registry_open(config, r, &options, e);
+	struct registry *registry = registry_open(config, r, &wanted, e);
 	int n;
 
 	if (!registry)

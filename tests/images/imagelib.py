@@ -77,14 +77,16 @@ class Store:
 
     def __init__(self, path, uid=0):
         self.state, self.uid = Path(path), uid
+        self.etc = None  # a folder that covers /etc/cloche
         self.binary = cloche.binary_for(uid)
         self.images = self.state / "images" if uid == 0 else self.state / "cloche/images"
 
     def argv(self, args):
         # /var/lib/cloche/host is made anew for each store: 30 ms, once
         if self.uid == 0:
-            return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /var/lib/cloche && exec "$@"', str(self.state),
-                    self.binary, *args]
+            return ["unshare", "--mount", "sh", "-c",
+                    'mount --bind "$0" /var/lib/cloche && { [ -z "$1" ] || { mkdir -p /etc/cloche && mount --bind "$1" /etc/cloche; }; } && '
+                    'shift && exec "$@"', str(self.state), str(self.etc or ""), self.binary, *args]
         return [self.binary, *args]
 
     def call(self, *args, stdin=None, check=True, **more):
@@ -96,6 +98,11 @@ class Store:
         r.out, r.err = r.stdout.decode("utf-8", "replace"), r.stderr.decode("utf-8", "replace")
         assert not check or r.returncode == 0, (r.returncode, r.err)
         return r
+
+    def configure(self, text):
+        self.etc = self.state.parent / "etc"
+        self.etc.mkdir(exist_ok=True)
+        (self.etc / "cloche.yaml").write_text(text)
 
     def image(self, *args, **more):
         return self.call("image", *args, **more)
