@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -105,25 +106,58 @@ static bool has_env(const struct spec *s, const char *name)
 	return false;
 }
 
+/* A service whose socket lies where ours would has our store: its images can be seen, and got, from here. */
+static bool shares_store(const struct order *q)
+{
+	const struct sockaddr_un *at = (const struct sockaddr_un *)&q->service.address;
+	size_t n = strlen(q->places.runtime);
+
+	return !q->has_service ||
+	       (q->service.local && strncmp(at->sun_path, q->places.runtime, n) == 0 &&
+		at->sun_path[n] == '/');
+}
+
+/* What the image has chosen is told to a service as if the caller had. */
+static int apply_image(struct order *q, struct err *e)
+{
+	struct spec before = q->spec;
+
+	if (settings_apply_image(&q->settings, &q->places, q->language != LANGUAGE_NONE, &q->spec,
+				 e) < 0)
+		return -1;
+	if (strcmp(before.workdir, q->spec.workdir) != 0)
+		q->settings.origins[option_find("workdir") - options] = ORIGIN_FLAG;
+	if (before.uid != q->spec.uid || before.gid != q->spec.gid)
+		q->settings.origins[option_find("user") - options] = ORIGIN_FLAG;
+	return 0;
+}
+
 /* An image that is not there is pulled, once; that never counts against the timeout. */
 static int use_image(struct order *q, struct err *e)
 {
 	bool always = q->pull && strcmp(q->pull, "always") == 0;
 	bool never = q->pull && strcmp(q->pull, "never") == 0;
-	bool is_language = q->language != LANGUAGE_NONE;
 
 	if (image_is_host(q->spec.image))
 		return 0;
+	if (!shares_store(q)) {
+		if (always)
+			return err_set(
+				e, 0,
+				"--pull always: the images of the service %s are its operator's to pull",
+				q->service.name);
+		return 0;
+	}
 	if (always && image_pull(q->spec.image, q->quiet, e) < 0)
 		return -1;
-	if (settings_apply_image(&q->settings, &q->places, is_language, &q->spec, e) == 0)
+	if (apply_image(q, e) == 0)
 		return 0;
 	if (always || never || e->code != CODE_SANDBOX_IMAGE_MISSING)
 		return -1;
 	if (image_pull(q->spec.image, q->quiet, e) < 0)
 		return -1;
 	e->code = 0;
-	return settings_apply_image(&q->settings, &q->places, is_language, &q->spec, e);
+	return apply_image(q, e);
 }
 
 static int check_pull(const struct order *q, struct err *e)
@@ -155,8 +189,8 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 				return -1;
 	}
 	/* A service has a policy of its own. */
-	if (!q->has_service &&
-	    (settings_apply_policy(&q->settings, &q->spec, e) < 0 || use_image(q, e) < 0))
+	if ((!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0) ||
+	    use_image(q, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);

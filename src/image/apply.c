@@ -15,10 +15,10 @@ static bool is_chosen(const struct spec *s, const char *entry)
 	return false;
 }
 
-static int apply_env(const struct image_config *c, struct spec *s, struct err *e)
+int image_apply_env(const struct strings *env, struct spec *s, struct err *e)
 {
-	for (size_t i = 0; i < c->env.count; i++) {
-		const char *entry = c->env.item[i];
+	for (size_t i = 0; i < env->count; i++) {
+		const char *entry = env->item[i];
 
 		if (strncmp(entry, "HOME=", 5) == 0 || is_chosen(s, entry))
 			continue;
@@ -58,7 +58,7 @@ static int apply_user(const struct image_config *c, const char *name, struct spe
 int image_apply(const struct image_config *c, const struct image_choices *choices, const char *name,
 		struct spec *s, struct err *e)
 {
-	if (apply_env(c, s, e) < 0)
+	if (image_apply_env(&c->env, s, e) < 0)
 		return err_prefix(e, "image %.200s", name);
 	if (*c->workdir && strcmp(c->workdir, "/") != 0 && !choices->workdir &&
 	    !choices->is_language && spec_set(s, option_find("workdir"), c->workdir, e) < 0)

@@ -18,6 +18,9 @@ struct image_choices {
 	bool user_allowed;  /* by the operator */
 };
 
+/* Only the environment: entries of the image that nobody has chosen otherwise. */
+int image_apply_env(const struct strings *env, struct spec *s, struct err *e) must_check;
+
 /* Before spec_finish(). name is the image's, for errors. */
 int image_apply(const struct image_config *c, const struct image_choices *choices, const char *name,
 		struct spec *s, struct err *e) must_check;

@@ -628,7 +628,8 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	b->evidence.create_failed = true;
 	b->evidence.failed_as =
 		e->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING : REASON_CREATE_FAILED;
-	memcpy(r->stage, e->stage, sizeof r->stage);
+	if (b->evidence.failed_as == REASON_CREATE_FAILED) /* others have none */
+		memcpy(r->stage, e->stage, sizeof r->stage);
 	r->errnum = e->errnum;
 	if (e->errnum == ENOENT && strcmp(e->stage, "exec") == 0 && !image_is_host(b->spec->image))
 		snprintf(r->message, sizeof r->message,
