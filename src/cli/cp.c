@@ -6,6 +6,7 @@
  * resolved here (client/untar.h), and a file gets the name the caller said, not one from inside.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -170,14 +171,56 @@ static int take_bytes(void *context, const char *data, size_t size, struct err *
 	return r < 0 ? err_set(e, -r, "write") : 0;
 }
 
-static int get(struct cp *c, struct receiver *v, struct err *e)
+static int unhex(char c)
 {
-	const struct request q = {
-		.method = "GET", .target = c->target, .sink = take_bytes, .sink_context = v};
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* "2, d/f, g%20h": how many could not be read, and their names as far as there was room for them. */
+static unsigned remark_skipped(const struct call *call)
+{
+	size_t size, i = 0, n = 0;
+	const char *text = call_trailer(call, "cloche-skipped", &size);
+	char name[PATH_MAX];
+	uint64_t count = 0;
+
+	if (!text)
+		return 0;
+	for (; i < size && text[i] >= '0' && text[i] <= '9' && count < UINT32_MAX; i++)
+		count = count * 10 + (uint64_t)(text[i] - '0');
+	for (; i <= size; i++) {
+		bool coded = i + 2 < size && text[i] == '%' && unhex(text[i + 1]) >= 0 &&
+			     unhex(text[i + 2]) >= 0;
+
+		if (i == size || text[i] == ',') {
+			name[n] = '\0';
+			if (n > 0)
+				remark_left_out(name, "it cannot be read");
+			n = 0;
+		} else if (text[i] != ' ' && n + 1 < sizeof name) {
+			name[n++] = coded ? (char)(unhex(text[i + 1]) * 16 + unhex(text[i + 2]))
+					  : text[i];
+			i += coded ? 2 : 0;
+		}
+	}
+	return (unsigned)count;
+}
+
+/* ret_skipped: what is below the folder and could not be read; NULL: no folder. */
+static int get(struct cp *c, struct receiver *v, unsigned *ret_skipped, struct err *e)
+{
+	const struct request q = {.method = "GET",
+				  .target = c->target,
+				  .fields = ret_skipped ? "TE: trailers\r\n" : NULL,
+				  .trailers = ret_skipped != NULL,
+				  .sink = take_bytes,
+				  .sink_context = v};
 	_cleanup_call_ struct call *call = call_new(&c->r.service, &q, e);
 	int r = call ? call_run(call, c->signals, e) : -1;
 
 	progress(c, 0, true);
+	if (r == 0 && ret_skipped)
+		*ret_skipped = remark_skipped(call);
 	return r;
 }
 
@@ -195,7 +238,7 @@ static int get_file_to(struct cp *c, const char *path, struct err *e)
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
 		fd = open(path, O_WRONLY | O_CLOEXEC); /* /dev/null, a pipe */
 		v.fd = fd;
-		return fd < 0 ? err_set(e, errno, "open %.300s", path) : get(c, &v, e);
+		return fd < 0 ? err_set(e, errno, "open %.300s", path) : get(c, &v, NULL, e);
 	}
 	if (asprintf(&temporary, "%s.cloche-XXXXXX", path) < 0) {
 		temporary = NULL;
@@ -205,7 +248,7 @@ static int get_file_to(struct cp *c, const char *path, struct err *e)
 	if (fd < 0)
 		return err_set(e, errno, "write %.300s", path);
 	v.fd = fd;
-	r = get(c, &v, e);
+	r = get(c, &v, NULL, e);
 	if (r == 0 && (fchmod(fd, 0666 & ~mask) < 0 || rename(temporary, path) < 0))
 		r = err_set(e, errno, "write %.300s", path);
 	if (r < 0)
@@ -237,6 +280,13 @@ static char *choose_name(const char *dst, const char *name, struct err *e)
 	return NULL;
 }
 
+static int sum_up(const struct cp *c, unsigned left_out)
+{
+	if (!c->quiet && left_out > REMARKS)
+		fprintf(stderr, "cloche: left out %u in all\n", left_out);
+	return left_out > 0;
+}
+
 static int get_folder_to(struct cp *c, const char *dst, struct err *e)
 {
 	_cleanup_free_ char *path =
@@ -244,6 +294,7 @@ static int get_folder_to(struct cp *c, const char *dst, struct err *e)
 	_cleanup_close_ int root = -1;
 	struct untar *u;
 	struct receiver v = {.c = c, .fd = -1};
+	unsigned skipped = 0;
 	int r;
 
 	if (!path)
@@ -259,14 +310,11 @@ static int get_folder_to(struct cp *c, const char *dst, struct err *e)
 	untar_init(u, root, c->links, c->max_bytes);
 	u->left_out = remark_left_out;
 	v.untar = u;
-	r = get(c, &v, e);
+	r = get(c, &v, &skipped, e);
 	if (r == 0)
 		r = untar_end(u, e);
-	if (r == 0 && u->left_out_count > 0) {
-		if (!c->quiet && u->left_out_count > REMARKS)
-			fprintf(stderr, "cloche: left out %u in all\n", u->left_out_count);
-		r = 1;
-	}
+	if (r == 0)
+		r = sum_up(c, u->left_out_count + skipped);
 	untar_done(u);
 	free(u);
 	return r;
@@ -276,6 +324,7 @@ static int copy_out(struct cp *c, const char *dst, struct err *e)
 {
 	struct receiver v = {.c = c, .fd = 1};
 	_cleanup_free_ char *path = NULL;
+	unsigned skipped = 0;
 	int type = stat_inside(c, e);
 
 	if (type <= 0)
@@ -285,7 +334,7 @@ static int copy_out(struct cp *c, const char *dst, struct err *e)
 	if (make_target(c, type == 'd' ? "archive" : "files", "", e) < 0)
 		return -1;
 	if (strcmp(dst, "-") == 0)
-		return get(c, &v, e);
+		return get(c, &v, type == 'd' ? &skipped : NULL, e) < 0 ? -1 : sum_up(c, skipped);
 	if (type == 'd')
 		return get_folder_to(c, dst, e);
 	if (c->into || c->contents)

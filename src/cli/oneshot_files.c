@@ -2,11 +2,10 @@
 /*
  * oneshot_files.c - files to and from a run by a service.
  *
- * In: as native/feed.c does it: what the caller names may be a link, what is below is taken as it is, links
- * as links. It all goes in one request, whose size the service limits. Out: as native/collect.c does it.
+ * In: what native/feed.h finds goes in one request, whose size the service limits. Out: as native/collect.c does
+ * it.
  * Names and bytes come from inside the sandbox; that the service is between changes nothing about them.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
@@ -19,23 +18,24 @@
 #include "base/tree.h"
 #include "cli/oneshot.h"
 #include "native/collect.h"
+#include "native/feed.h"
 
 enum { MOST_FILES = 1024, SLACK = 64 << 10 }; /* the API's; room for the rest of the body */
 
 struct feed {
 	json_t *files;
 	size_t left; /* bytes of the body */
-	struct err *e;
 };
 
-static int too_much(struct feed *f, const char *why)
+static int too_much(const char *why, struct err *e)
 {
-	err_set(f->e, 0, "--in: %s", why);
-	return oneshot_hint(f->e);
+	err_set(e, 0, "--in: %s", why);
+	return oneshot_hint(e);
 }
 
 /* Takes over value. mode 0: none. */
-static int add_row(struct feed *f, const char *box, const char *key, json_t *value, unsigned mode)
+static int add_row(const struct feed *f, const char *box, const char *key, json_t *value,
+		   unsigned mode, struct err *e)
 {
 	json_t *row = json_object();
 	char octal[16];
@@ -45,114 +45,53 @@ static int add_row(struct feed *f, const char *box, const char *key, json_t *val
 	    json_object_set_new(row, key, value) < 0 ||
 	    (mode && json_object_set_new(row, "mode", json_string(octal)) < 0) ||
 	    json_array_append_new(f->files, row) < 0)
-		return too_much(f, "a name below it is no UTF-8");
+		return too_much("a name below it is no UTF-8", e);
 	if (json_array_size(f->files) > MOST_FILES)
-		return too_much(f, "more than 1024 files, folders and links");
+		return too_much("more than 1024 files, folders and links", e);
 	return 0;
 }
 
-/* The size at the beginning is taken exactly: a file that shrinks meanwhile is an error. */
-static int add_file(struct feed *f, int dir, const char *name, const char *box)
+static int add_folder(void *context, const char *box, mode_t mode, struct err *e)
 {
-	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	return add_row(context, box, "folder", json_true(), mode, e);
+}
+
+static int add_link(void *context, const char *box, const char *target, struct err *e)
+{
+	return add_row(context, box, "link", json_string(target), 0, e);
+}
+
+static int add_file(void *context, int fd, const struct stat *st, const char *name, const char *box,
+		    struct err *e)
+{
 	_cleanup_free_ char *data = NULL, *coded = NULL;
-	struct stat st;
+	struct feed *f = context;
 	size_t size;
 	ssize_t n;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_set(f->e, errno, "--in: open %.200s", name);
-	if (!S_ISREG(st.st_mode))
-		return err_set(f->e, 0, "--in: %.200s is no regular file", name);
-	if ((uint64_t)st.st_size > f->left / 4 * 3 || f->left < 4096)
-		return too_much(f, "more than a request to the service may carry");
-	data = malloc((size_t)st.st_size + 1);
+	if ((uint64_t)st->st_size > f->left / 4 * 3 || f->left < 4096)
+		return too_much("more than a request to the service may carry", e);
+	data = malloc((size_t)st->st_size + 1);
 	if (!data)
-		return err_set(f->e, ENOMEM, "--in: read %.200s", name);
-	n = fd_read_all(fd, data, (size_t)st.st_size);
-	if (n != st.st_size)
-		return err_set(f->e, n < 0 ? (int)-n : EIO, "--in: read %.200s", name);
+		return err_set(e, ENOMEM, "--in: read %.200s", name);
+	n = fd_read_all(fd, data, (size_t)st->st_size);
+	if (n != st->st_size)
+		return err_set(e, n < 0 ? (int)-n : EIO, "--in: read %.200s", name);
 	coded = base64_encode(data, (size_t)n, &size);
 	if (!coded)
-		return err_set(f->e, ENOMEM, "--in: read %.200s", name);
+		return err_set(e, ENOMEM, "--in: read %.200s", name);
 	f->left -= size;
-	return add_row(f, box, "content_base64", json_stringn(coded, size), st.st_mode & 0777);
-}
-
-static int add_any(struct feed *f, int dir, const char *name, const char *box, int depth);
-
-static int add_folder(struct feed *f, int dir, const char *name, const char *box, int depth)
-{
-	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct dirent *entry;
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	int r = 0;
-
-	if (!d) {
-		err_set(f->e, errno, "--in: open %.200s", name);
-		fd_close(&fd);
-		return -1;
-	}
-	while (r == 0 && (entry = readdir(d))) {
-		char below[SPEC_PATH_SIZE];
-
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		if ((size_t)snprintf(below, sizeof below, "%s/%s", box, entry->d_name) >=
-		    sizeof below)
-			r = err_set(f->e, 0, "--in: the path %.60s.../%.60s is too long", box,
-				    entry->d_name);
-		else
-			r = add_any(f, dirfd(d), entry->d_name, below, depth + 1);
-	}
-	closedir(d);
-	return r;
-}
-
-static int add_any(struct feed *f, int dir, const char *name, const char *box, int depth)
-{
-	struct stat st;
-
-	if (depth > TREE_MAX_DEPTH)
-		return err_set(f->e, 0, "--in: %.200s: folders are nested too deep", name);
-	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return err_set(f->e, errno, "--in: %.200s", name);
-	if (S_ISREG(st.st_mode))
-		return add_file(f, dir, name, box);
-	if (S_ISDIR(st.st_mode)) {
-		if (add_row(f, box, "folder", json_true(), (st.st_mode & 0777) | 0700) < 0)
-			return -1;
-		return add_folder(f, dir, name, box, depth);
-	}
-	if (S_ISLNK(st.st_mode)) {
-		char target[PATH_MAX];
-		ssize_t n = readlinkat(dir, name, target, sizeof target - 1);
-
-		if (n < 0)
-			return err_set(f->e, errno, "--in: %.200s", name);
-		return add_row(f, box, "link", json_stringn(target, (size_t)n), 0);
-	}
-	return 0;
+	return add_row(f, box, "content_base64", json_stringn(coded, size), st->st_mode & 0777, e);
 }
 
 int oneshot_files(json_t *body, const struct spec *s, struct err *e)
 {
-	struct feed f = {json_array(), JSON_MAX_BYTES - SLACK, e};
+	struct feed f = {json_array(), JSON_MAX_BYTES - SLACK};
+	const struct feed_sink to = {add_folder, add_link, add_file, &f};
 
 	if (json_object_set_new(body, "files", f.files) < 0)
 		return err_set(e, ENOMEM, "make a request");
-	for (size_t i = 0; i < s->input_count; i++) {
-		struct stat st;
-		char real[PATH_MAX];
-
-		if (!realpath(s->inputs[i].host, real))
-			return err_set(e, errno, "--in: %.200s", s->inputs[i].host);
-		if (stat(real, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
-			return err_set(e, 0, "--in: %.200s is neither a file nor a folder", real);
-		if (add_any(&f, AT_FDCWD, real, s->inputs[i].box, 0) < 0)
-			return -1;
-	}
-	return 0;
+	return feed_walk(s, &to, e);
 }
 
 /* ---- out ---- */

@@ -83,6 +83,7 @@ struct call *call_new(struct service *s, const struct request *q, struct err *e)
 	c->source_ended = !q->source || q->source_size == 0;
 	c->fds_sent = q->fd_count == 0;
 	response_init(&c->r);
+	c->r.takes_trailers = q->trailers;
 	if (q->fd_count > CALL_FDS || (q->fd_count && !s->local)) {
 		err_set(e, 0, "descriptors cannot be passed");
 		return NULL;
@@ -320,6 +321,11 @@ const char *call_text(const struct call *c, size_t *ret_size)
 {
 	*ret_size = c->size;
 	return c->text ? c->text : "";
+}
+
+const char *call_trailer(const struct call *c, const char *name, size_t *ret_size)
+{
+	return response_trailer(&c->r, name, ret_size);
 }
 
 int url_encode(const char *text, char *out, size_t size)

@@ -31,6 +31,7 @@ struct request {
 	call_source source; /* instead of body: sent chunked, or as source_size bytes */
 	void *source_context;
 	uint64_t source_size; /* UINT64_MAX: chunked */
+	bool trailers;        /* fields behind the answer are read */
 	const int *fds;       /* passed with the first byte; unix sockets only */
 	size_t fd_count;
 	response_sink sink; /* gets the body of a 2xx answer; NULL: it is collected */
@@ -42,6 +43,8 @@ struct call;
 /* Begin. The request's texts and callbacks must live as long as the call; body is copied. NULL with e. */
 struct call *call_new(struct service *s, const struct request *q, struct err *e) must_check;
 void call_free(struct call *c);
+/* A field behind the answer's body, as response_trailer(). */
+const char *call_trailer(const struct call *c, const char *name, size_t *ret_size);
 
 /* The descriptor to poll and for what. */
 int call_fd(const struct call *c);

@@ -85,7 +85,8 @@ static int use_field(struct response *r, const struct text *name, const struct t
 	return 0;
 }
 
-static int parse_field(struct response *r, const struct text *line, bool *has_length, struct err *e)
+static int split_field(const struct text *line, struct text *ret_name, struct text *ret_value,
+		       struct err *e)
 {
 	struct text name = {line->p, 0}, value;
 
@@ -107,6 +108,17 @@ static int parse_field(struct response *r, const struct text *line, bool *has_le
 		if ((c < 0x20 && c != '\t') || c == 0x7f)
 			return refuse(e, "a control character in a field");
 	}
+	*ret_name = name;
+	*ret_value = value;
+	return 0;
+}
+
+static int parse_field(struct response *r, const struct text *line, bool *has_length, struct err *e)
+{
+	struct text name, value;
+
+	if (split_field(line, &name, &value, e) < 0)
+		return -1;
 	return use_field(r, &name, &value, has_length, e);
 }
 
@@ -243,6 +255,55 @@ static int feed_crlf(struct response *r, char c, enum response_state next, struc
 	return 0;
 }
 
+/* Each line of r->header's first size bytes, CR LF at the end of all. found (or NULL): the value of `want`. */
+static int each_trailer(const struct response *r, size_t size, const char *want, struct text *found,
+			struct err *e)
+{
+	const char *p = r->header, *end = r->header + size;
+
+	for (unsigned fields = 1; p < end; fields++) {
+		const char *cr = memmem(p, (size_t)(end - p), "\r\n", 2);
+		struct text line = {p, (size_t)(cr - p)}, name, value;
+
+		if (fields > RESPONSE_FIELDS)
+			return refuse(e, "too many fields");
+		if (split_field(&line, &name, &value, e) < 0)
+			return -1;
+		if (found && named(&name, want))
+			*found = value;
+		p = cr + 2;
+	}
+	return 0;
+}
+
+/* Fields and the empty line behind the last chunk, or that alone. */
+static int feed_trailer(struct response *r, char c, struct err *e)
+{
+	char before = r->filled ? r->header[r->filled - 1] : '\0';
+
+	if (r->filled == sizeof r->header)
+		return refuse(e, "its fields behind the body are too long");
+	if ((c == '\n') != (before == '\r'))
+		return refuse(e, "a line that does not end with CR LF");
+	r->header[r->filled++] = c;
+	if (c != '\n' || (r->filled > 2 && memcmp(r->header + r->filled - 4, "\r\n\r\n", 4) != 0))
+		return 0;
+	r->trailer_size = r->filled - 2;
+	r->state = RESPONSE_DONE;
+	return each_trailer(r, r->trailer_size, "", NULL, e);
+}
+
+const char *response_trailer(const struct response *r, const char *name, size_t *ret_size)
+{
+	struct text found = {NULL, 0};
+	struct err e = {0};
+
+	if (r->state != RESPONSE_DONE || each_trailer(r, r->trailer_size, name, &found, &e) < 0)
+		return NULL;
+	*ret_size = found.size;
+	return found.p;
+}
+
 static ssize_t feed_data(struct response *r, const char *data, size_t size, response_sink sink,
 			 void *context, struct err *e)
 {
@@ -271,6 +332,8 @@ static ssize_t feed_some(struct response *r, const char *data, size_t size, resp
 	case RESPONSE_CHUNK_END:
 		return feed_crlf(r, *data, RESPONSE_CHUNK_SIZE, e) < 0 ? -1 : 1;
 	case RESPONSE_LAST:
+		if (r->takes_trailers)
+			return feed_trailer(r, *data, e) < 0 ? -1 : 1;
 		return feed_crlf(r, *data, RESPONSE_DONE, e) < 0 ? -1 : 1;
 	case RESPONSE_DONE:
 		break;

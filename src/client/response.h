@@ -5,7 +5,8 @@
  *
  * Refused: other versions, bare CR or LF, folded or nameless fields, control characters, more than
  * RESPONSE_HEADER_BYTES or RESPONSE_FIELDS, no length, two lengths, encodings other than chunked, chunk
- * extensions and trailers, and bytes behind the end. Memory is bounded by this struct.
+ * extensions, and bytes behind the end. Fields behind a chunked body are refused unless
+ * they were asked for; then they are read within the same bounds. Memory is bounded by this struct.
  */
 #ifndef CLIENT_RESPONSE_H
 #define CLIENT_RESPONSE_H
@@ -28,20 +29,22 @@ enum response_state {
 	RESPONSE_CHUNK_SIZE, /* its line, in `line` */
 	RESPONSE_CHUNK,      /* `left` bytes */
 	RESPONSE_CHUNK_END,  /* CRLF behind it */
-	RESPONSE_LAST,       /* CRLF behind the last chunk's line */
+	RESPONSE_LAST,       /* fields and the empty line behind the last chunk */
 	RESPONSE_DONE,
 };
 
 struct response {
 	enum response_state state;
 	int status;
+	bool takes_trailers; /* set it after response_init() */
 	bool chunked;
 	bool closes;           /* the peer takes no further request on this connection */
 	uint64_t size;         /* of the body, when not chunked */
 	char content_type[96]; /* lower case, without parameters */
 	unsigned interim;
 	uint64_t left;
-	size_t filled; /* of header; or of line */
+	size_t filled;       /* of header; or of line */
+	size_t trailer_size; /* in header, once all is there */
 	char line[20];
 	char header[RESPONSE_HEADER_BYTES];
 };
@@ -54,6 +57,9 @@ void response_init(struct response *r);
 /* Read on. sink (may be NULL) gets body bytes; r->status is set by then. */
 int response_feed(struct response *r, const char *data, size_t size, response_sink sink,
 		  void *context, struct err *e) must_check;
+
+/* Of the fields behind a body that is complete, the value of this one (lower case); NULL: there is none. */
+const char *response_trailer(const struct response *r, const char *name, size_t *ret_size);
 
 /* The connection is at its end: an error unless the answer is complete. */
 int response_eof(const struct response *r, struct err *e) must_check;

@@ -404,10 +404,11 @@ static void cut(struct connection *c)
 	c->broken = true;
 }
 
-void exchange_end(struct exchange *x, bool complete)
+static void end(struct exchange *x, bool complete, const char *fields)
 {
-	static const char last[] = "0\r\n\r\n";
-	struct iovec iov = {(void *)(uintptr_t)last, sizeof last - 1};
+	struct iovec iov[] = {{(void *)(uintptr_t) "0\r\n", 3},
+			      {(void *)(uintptr_t)fields, strlen(fields)},
+			      {(void *)(uintptr_t) "\r\n", 2}};
 	struct connection *c = x->c;
 
 	if (!x->began && complete) {
@@ -418,10 +419,35 @@ void exchange_end(struct exchange *x, bool complete)
 	if (!complete && !x->sized && !x->chunked && !x->taken)
 		cut(c);
 	else if (complete && x->chunked)
-		wire_write(c, &iov, 1);
+		wire_write(c, iov, ARRAY_SIZE(iov));
 	else if (c->out.size && !c->blocked)
 		wire_flush(c);
 	finish(x, x->keep && complete && !x->taken);
+}
+
+void exchange_end(struct exchange *x, bool complete)
+{
+	end(x, complete, "");
+}
+
+/* A list of codings, each perhaps with a weight: only the bare word is looked for. */
+bool exchange_takes_trailers(const struct exchange *x)
+{
+	const char *te = exchange_field(x, "te");
+
+	while (te && *te) {
+		size_t n = strcspn(te, ", \t;");
+
+		if (n == 8 && strncasecmp(te, "trailers", 8) == 0)
+			return true;
+		te += n + (te[n] != '\0');
+	}
+	return false;
+}
+
+void exchange_end_with(struct exchange *x, const char *fields)
+{
+	end(x, true, exchange_takes_trailers(x) ? fields : "");
 }
 
 bool exchange_began(const struct exchange *x)

@@ -125,6 +125,10 @@ void exchange_begin(struct exchange *x, int status, const char *type, const char
 bool exchange_write(struct exchange *x, const void *data, size_t size);
 /* False: what began with a size cannot be completed: the connection is cut so that the client sees it. */
 void exchange_end(struct exchange *x, bool complete);
+/* Whether the client reads fields behind a chunked body (TE: trailers); and a complete end with such ("Name:
+ * value\r\n" lines; announce them as Trailer in exchange_begin). To other clients, or unchunked, none go. */
+bool exchange_takes_trailers(const struct exchange *x);
+void exchange_end_with(struct exchange *x, const char *fields);
 bool exchange_began(const struct exchange *x);
 
 /* Take the connection over (CONNECT-like, WebSocket): what came behind the header, and what comes

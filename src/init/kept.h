@@ -69,6 +69,7 @@ struct kept {
 	struct command *commands; /* by number */
 	unsigned command_count;
 	uint32_t last_number;
+	int64_t look_ms; /* when the room in the writable places is looked at next */
 };
 
 /* kept.c: put a frame in line; false: no room (never for the first frames after out was empty). */

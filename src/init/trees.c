@@ -3,7 +3,8 @@
  * trees.c - whole folders out (WALK) and in (UNPACK), entry by entry, in a worker (worker.h).
  *
  * Out: no link is followed and no other file system entered; a file that changes meanwhile comes with
- * exactly the size that was announced, cut off or filled with zeros. In: every name is resolved beneath
+ * exactly the size that was announced, cut off or filled with zeros; what cannot be read is told of and left
+ * out, only what says that we cannot go on (no memory, no descriptors) ends it. In: every name is resolved beneath
  * the base through folders only, so a member that is a link leads no later one anywhere.
  */
 #include <dirent.h>
@@ -24,6 +25,25 @@ static unsigned char data[FRAME_DATA_MAX];
 static char path[PATH_MAX]; /* below the folder */
 
 /* ---------------------------------------------------------------------------------------------- WALK */
+
+static bool is_ours(int errnum)
+{
+	return errnum == ENOMEM || errnum == EMFILE || errnum == ENFILE;
+}
+
+/* path cannot be read: the rest of the walk can. */
+static int skip(struct worker *w, int errnum)
+{
+	static char payload[sizeof(uint32_t) + PATH_MAX];
+	uint32_t number = (uint32_t)errnum;
+
+	if (is_ours(errnum))
+		return worker_failed(w, errnum, path);
+	memcpy(payload, &number, sizeof number);
+	memcpy(payload + sizeof number, path, strlen(path) + 1);
+	worker_send(w, FRAME_SKIPPED, 0, payload, (uint32_t)(sizeof number + strlen(path) + 1));
+	return 0;
+}
 
 static int send_content(struct worker *w, int fd, uint64_t size)
 {
@@ -57,7 +77,7 @@ static int send_file(struct worker *w, int dir, const char *name)
 	if (fd == -ENOENT || fd == -ELOOP || fd == -EXDEV || fd == -ENXIO)
 		return 0;
 	if (fd < 0)
-		return worker_failed(w, -fd, path);
+		return skip(w, -fd);
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
 		worker_send_entry(w, &st, path, "");
 		r = send_content(w, fd, (uint64_t)st.st_size);
@@ -79,7 +99,8 @@ static void send_link(struct worker *w, int dir, const char *name, const struct 
 
 static int walk(struct worker *w, int fd, size_t length, int depth);
 
-static int walk_folder(struct worker *w, int dir, const char *name, size_t length, int depth)
+static int walk_folder(struct worker *w, int dir, const char *name, const struct stat *seen,
+		       size_t length, int depth)
 {
 	int fd = path_openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
 			     RESOLVE_LINKS_NO | RESOLVE_XDEV_NO);
@@ -87,8 +108,20 @@ static int walk_folder(struct worker *w, int dir, const char *name, size_t lengt
 
 	if (fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR || fd == -EXDEV)
 		return 0;
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return worker_failed(w, fd < 0 ? -fd : errno, path);
+	if (fd >= 0 && depth >= WALK_DEPTH_MAX) {
+		close(fd);
+		fd = -ENAMETOOLONG;
+	}
+	if (fd < 0) {
+		worker_send_entry(w, seen, path, "");
+		return skip(w, -fd);
+	}
+	if (fstat(fd, &st) < 0) {
+		int errnum = errno;
+
+		close(fd);
+		return worker_failed(w, errnum, path);
+	}
 	worker_send_entry(w, &st, path, "");
 	return walk(w, fd, length, depth + 1);
 }
@@ -99,7 +132,7 @@ static int walk_entry(struct worker *w, int dir, const char *name, size_t length
 	struct stat st;
 
 	if (length + n + 2 > sizeof path)
-		return worker_failed(w, ENAMETOOLONG, path);
+		return skip(w, ENAMETOOLONG); /* of the folder: it is not all of it */
 	if (length > 0)
 		path[length++] = '/';
 	memcpy(path + length, name, n + 1);
@@ -108,7 +141,7 @@ static int walk_entry(struct worker *w, int dir, const char *name, size_t length
 	if (S_ISREG(st.st_mode))
 		return send_file(w, dir, name);
 	if (S_ISDIR(st.st_mode))
-		return walk_folder(w, dir, name, length + n, depth);
+		return walk_folder(w, dir, name, &st, length + n, depth);
 	if (S_ISLNK(st.st_mode))
 		send_link(w, dir, name, &st);
 	return 0;
@@ -117,13 +150,13 @@ static int walk_entry(struct worker *w, int dir, const char *name, size_t length
 /* Takes fd. length: of the path so far. */
 static int walk(struct worker *w, int fd, size_t length, int depth)
 {
-	DIR *dir = depth < WALK_DEPTH_MAX ? fdopendir(fd) : NULL;
+	DIR *dir = fdopendir(fd);
 	struct dirent *e;
 	int r = 0;
 
 	if (!dir) {
 		close(fd);
-		return worker_failed(w, depth < WALK_DEPTH_MAX ? ENOMEM : ENAMETOOLONG, path);
+		return worker_failed(w, ENOMEM, path);
 	}
 	while (r == 0 && (errno = 0, e = readdir(dir))) {
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
@@ -132,8 +165,8 @@ static int walk(struct worker *w, int fd, size_t length, int depth)
 		if (r == 0)
 			path[length] = '\0';
 	}
-	if (r == 0 && errno)
-		r = worker_failed(w, errno, path);
+	if (r == 0 && errno) /* of the folder that was asked for: it is the answer */
+		r = length > 0 ? skip(w, errno) : worker_failed(w, errno, path);
 	closedir(dir);
 	return r;
 }

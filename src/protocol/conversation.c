@@ -30,6 +30,7 @@ enum {
 	PIDS_MAX = 1 << 22, /* PID_MAX_LIMIT of linux/threads.h */
 	CHILD_NAME_MAX = 255,
 	PATH_BYTES_MAX = 4095,
+	MOST_ERRNO = 4095, /* MAX_ERRNO of linux/err.h */
 	LINE_BYTES_MAX = 511,
 	FLAGS = START_PTY | START_STDIN | START_ATTACH | KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS |
 		START_WAITS,
@@ -83,8 +84,8 @@ int offset_record_decode(const void *payload, uint32_t size, struct offset_recor
 static bool is_end(const struct ended_record *r)
 {
 	if (r->signaled > 1 || r->core > r->signaled || r->survivors > 1 || r->timed_out > 1 ||
-	    r->alone > 1 || (r->alone && r->survivors) || r->wall_us > INT64_MAX ||
-	    r->cpu_us > INT64_MAX)
+	    r->alone > 1 || r->full > (FULL_DISK | FULL_INODES) || (r->alone && r->survivors) ||
+	    r->wall_us > INT64_MAX || r->cpu_us > INT64_MAX)
 		return false;
 	if (r->signaled ? r->status < 1 || r->status > 64 : r->status > 255)
 		return false;
@@ -246,6 +247,22 @@ int entry_record_decode(const void *payload, uint32_t size, enum entry_kind kind
 	*ret = r;
 	*ret_name = name;
 	*ret_target = target;
+	return 0;
+}
+
+int skipped_decode(const void *payload, uint32_t size, int *ret_errno, const char **ret_path)
+{
+	const char *path = (const char *)payload + sizeof(uint32_t);
+	uint32_t number;
+
+	if (size < sizeof number + 2 || path[size - sizeof number - 1] != '\0' ||
+	    strlen(path) != size - sizeof number - 1)
+		return -EPROTO;
+	memcpy(&number, payload, sizeof number);
+	if (number == 0 || number > MOST_ERRNO || !is_name(path, ENTRY_BELOW))
+		return -EPROTO;
+	*ret_errno = (int)number;
+	*ret_path = path;
 	return 0;
 }
 

@@ -106,13 +106,16 @@ struct ended_record {
 	uint32_t signaled, status, core; /* as exited_record */
 	uint32_t survivors;              /* 1: processes of its session are still alive */
 	uint32_t timed_out; /* 1: limit_ms ran out; how it then died is not its own doing */
-	uint32_t alone;     /* 1: nothing but init was left in the sandbox when it ended */
+	uint16_t alone;     /* 1: nothing but init was left in the sandbox when it ended */
+	uint16_t full;      /* enum full: what was so in one of the tmpfs, when it was looked at */
 	uint64_t wall_us;
 	uint64_t cpu_us;   /* of the command and the children it waited for */
 	uint64_t bytes[2]; /* written to stdout, stderr */
 	uint64_t first[2]; /* of each, the offset of the first byte that is kept */
 	uint64_t kept[2];  /* and how many are */
 };
+
+enum full { FULL_DISK = 1, FULL_INODES = 2 };
 
 struct command_record {
 	char tag[TAG_SIZE];
@@ -160,6 +163,7 @@ enum write_flag { WRITE_PARENTS = 1, WRITE_APPEND = 2, WRITE_EXCLUSIVE = 4 };
 /* A file, folder or link. ENTRY of STAT: its name; of READDIR: name in the folder; of WALK and MEMBER:
  * path below the folder. A link's target follows the name, else an empty string. WALK sends files,
  * folders and links of one file system only, a folder before what is in it; hard links are separate files.
+ * What cannot be read is SKIPPED and told: a file without its ENTRY, a folder behind it, for what is in it.
  * Exactly size_bytes of DATA follow a file, also when it changes meanwhile. MEMBER replaces what is there,
  * except a folder, whose mode stays; new folders stay their owner's to write. */
 struct entry_record {
@@ -196,6 +200,7 @@ int room_record_decode(const void *payload, uint32_t size, struct room_record *r
 enum entry_kind { ENTRY_STAT, ENTRY_CHILD, ENTRY_BELOW };
 int entry_record_decode(const void *payload, uint32_t size, enum entry_kind kind,
 			struct entry_record *ret, const char **ret_name, const char **ret_target);
+int skipped_decode(const void *payload, uint32_t size, int *ret_errno, const char **ret_path);
 int watch_event_decode(const void *payload, uint32_t size, enum watch_event *ret,
 		       const char **ret_name);
 

@@ -170,9 +170,17 @@ void keys_delete(struct call *c)
 
 void quota_get(struct call *c)
 {
-	json_t *j = quota_report(c->service->quotas, c->owner, c->session[0] ? c->session : NULL,
-				 now_us());
+	struct err e = {0};
+	uint64_t stored;
+	json_t *j;
 
+	if (store_kept(c->service->store, c->owner, &stored, &e) < 0) {
+		e.code = PROBLEM_UNAVAILABLE;
+		call_problem(c, &e);
+		return;
+	}
+	j = quota_report(c->service->quotas, c->owner, c->session[0] ? c->session : NULL, stored,
+			 now_us());
 	if (j)
 		json_object_set_new(j, "owner", json_string(c->owner));
 	call_reply(c, 200, j);

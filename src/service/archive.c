@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* archive.c - a folder as tar, out of a sandbox and into it. Init carries entries; tar is made here. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,12 +9,16 @@
 #include "service/handlers.h"
 #include "tar/tar.h"
 
+/* Names of what was left out, in one field behind the archive. */
+enum { SKIPPED_MAX = 8192 };
+
 struct archive {
 	struct tar_reader reader;
 	uint64_t left; /* of the file that is being written out */
 	uint64_t padding;
-	bool broken, finished;
-	struct err error;
+	unsigned skipped;
+	size_t names_size;
+	char names[SKIPPED_MAX];
 };
 
 static struct archive *archive_of(struct call *c)
@@ -64,6 +69,36 @@ static bool end_file(struct call *c)
 	return archive_of(c)->left == 0 && pad(c);
 }
 
+static void begin_tar(struct call *c)
+{
+	if (!exchange_began(c->x))
+		exchange_begin(c->x, 200, "application/x-tar",
+			       exchange_takes_trailers(c->x) ? "Trailer: Cloche-Skipped\r\n" : NULL,
+			       UINT64_MAX);
+}
+
+/* Another name, when there is room for it: encoded, so that it can hold neither separators nor lines. */
+static bool on_skipped(struct archive *a, const struct frame *f, const unsigned char *payload)
+{
+	size_t at = a->names_size;
+	const char *path;
+	int errnum;
+
+	if (skipped_decode(payload, f->size, &errnum, &path) < 0)
+		return false;
+	a->skipped++;
+	if (at + 2 + strlen(path) * 3 >= sizeof a->names)
+		return true;
+	memcpy(a->names + at, ", ", 2);
+	for (at += 2; *path; path++)
+		if (isalnum((unsigned char)*path) || strchr("-._~/", *path))
+			a->names[at++] = *path;
+		else
+			at += (size_t)snprintf(a->names + at, 4, "%%%02X", (unsigned char)*path);
+	a->names_size = at;
+	return true;
+}
+
 static bool on_entry(struct call *c, const struct frame *f, const unsigned char *payload)
 {
 	struct archive *a = archive_of(c);
@@ -80,6 +115,8 @@ static bool on_entry(struct call *c, const struct frame *f, const unsigned char 
 	}
 	if (f->type == FRAME_EOF)
 		return true;
+	if (f->type == FRAME_SKIPPED)
+		return on_skipped(a, f, payload);
 	if (f->type != FRAME_ENTRY ||
 	    entry_record_decode(payload, f->size, ENTRY_BELOW, &r, &t.path, &t.target) < 0 ||
 	    !end_file(c))
@@ -91,8 +128,7 @@ static bool on_entry(struct call *c, const struct frame *f, const unsigned char 
 	size = tar_header(header, &t);
 	if (size == 0)
 		return false;
-	if (!exchange_began(c->x))
-		exchange_begin(c->x, 200, "application/x-tar", NULL, UINT64_MAX);
+	begin_tar(c);
 	a->left = t.size;
 	a->padding = tar_padding(a->left);
 	return write_out(c, header, size);
@@ -102,14 +138,21 @@ static void on_walked(struct call *c)
 {
 	static const char end[2 * TAR_BLOCK];
 	struct exchange *x = c->x;
+	const struct archive *a = archive_of(c);
+	char field[SKIPPED_MAX + 64] = "";
 	bool complete = end_file(c);
 
-	if (!exchange_began(x))
-		exchange_begin(x, 200, "application/x-tar", NULL, UINT64_MAX);
+	begin_tar(c);
 	exchange_write(x, end, sizeof end);
+	if (a->skipped)
+		snprintf(field, sizeof field, "Cloche-Skipped: %u%.*s\r\n", a->skipped,
+			 (int)a->names_size, a->names);
 	c->service->metrics.requests[2]++;
 	call_free(c);
-	exchange_end(x, complete);
+	if (complete)
+		exchange_end_with(x, field);
+	else
+		exchange_end(x, false);
 }
 
 static const struct asking walking = {on_entry, on_walked, NULL};

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/artifacts.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/tree.h"
 #include "native/collect.h"
+#include "service/kept.h"
 #include "service/problem.h"
 
 /* What the command left behind may stop the worker that packs, or give it files without end: neither keeps
  * the sandbox alive beyond these. */
 enum { MOST_LOOKED_AT = 200000, SILENCE_LIMIT_S = 10, LIMIT_S = 60 };
+#define BAD_NAME    "control character in its name"
 #define MOST_THROWN (4ull << 30)
 
 /* The two places, in the order they are collected. */
@@ -39,9 +40,12 @@ static void next_place(struct run *r);
 void artifacts_close(struct run *r)
 {
 	struct collection *c = r->collection;
+	_cleanup_close_ int root = c && r->kept_bytes == 0 ? kept_open_root(r->service, false) : -1;
 
 	if (!c)
 		return;
+	if (root >= 0)
+		(void)unlinkat(root, r->result.id, AT_REMOVEDIR);
 	fd_close(&c->dir);
 	fd_close(&c->file);
 	free(TAKE_PTR(r->collection));
@@ -65,19 +69,9 @@ static int open_beneath(int dir, const char *path, int flags)
 	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-static int open_root(const struct service *v, bool make)
-{
-	char path[sizeof v->config.state_dir + 16];
-
-	snprintf(path, sizeof path, "%s/artifacts", v->config.state_dir);
-	if (make)
-		(void)mkdir(path, 0700);
-	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-}
-
 static int open_run(struct run *r)
 {
-	_cleanup_close_ int root = open_root(r->service, true);
+	_cleanup_close_ int root = kept_open_root(r->service, true);
 
 	if (root < 0)
 		return -1;
@@ -85,8 +79,8 @@ static int open_run(struct run *r)
 	return openat(root, r->result.id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Folders on the way are made; everything below dir is ours alone. */
-static int create_beneath(int dir, const char *path)
+/* Folders on the way are made, and counted; everything below dir is ours alone. */
+static int create_beneath(int dir, const char *path, unsigned *ret_folders)
 {
 	char copy[4200];
 	int fd = dup(dir);
@@ -96,7 +90,8 @@ static int create_beneath(int dir, const char *path)
 		int next;
 
 		*slash = '\0';
-		(void)mkdirat(fd, p, 0700);
+		if (mkdirat(fd, p, 0700) == 0)
+			++*ret_folders;
 		next = openat(fd, p, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		close(fd);
 		fd = next;
@@ -135,7 +130,7 @@ static const char *why_not(const struct collection *c, const struct entry_record
 			   const char *name)
 {
 	if (!artifact_name_is_safe(name))
-		return "control character in its name";
+		return BAD_NAME;
 	if (S_ISLNK(entry->mode))
 		return "symbolic link";
 	if (!S_ISREG(entry->mode))
@@ -143,6 +138,54 @@ static const char *why_not(const struct collection *c, const struct entry_record
 	if (entry->size_bytes > c->left)
 		return "too large";
 	return NULL;
+}
+
+static uint64_t blocks(uint64_t bytes)
+{
+	return (bytes + KEPT_BLOCK - 1) / KEPT_BLOCK * KEPT_BLOCK;
+}
+
+/* Taken from the quota first, with all folders that may have to be made. NULL, or why it is not kept. */
+static const char *create(struct run *r, uint64_t size, const char *name)
+{
+	struct collection *c = r->collection;
+	uint64_t folders = 0, cost, unused;
+	const char *skipped = NULL;
+	unsigned made = 0;
+
+	for (const char *p = name; *p; p++)
+		folders += *p == '/';
+	cost = blocks(size ? size : 1) + folders * KEPT_BLOCK;
+	if (!kept_take(r->service, r->owner, cost))
+		return "no room for it in the quota of what is kept";
+	c->file = create_beneath(c->dir, name, &made);
+	if (c->file < 0)
+		skipped = errno == EEXIST ? "another artifact has this name"
+					  : "cannot be written to the output folder";
+	unused = skipped ? cost - made * (uint64_t)KEPT_BLOCK : (folders - made) * KEPT_BLOCK;
+	quota_keep_end(r->service->quotas, r->owner, unused);
+	r->kept_bytes += cost - unused;
+	r->keeping += cost - unused;
+	return skipped;
+}
+
+/* A row for it, and its file unless it is skipped already; why it is skipped in the end, or NULL. */
+static const char *tell(struct run *r, const char *name, uint64_t size, const char *skipped)
+{
+	struct collection *c = r->collection;
+
+	c->row = NULL;
+	if (c->is_full)
+		return skipped;
+	c->names += strlen(name) + 1;
+	c->is_full =
+		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
+	if (c->is_full) /* the last word says that there was more */
+		skipped = "too much: this and the rest was left out";
+	if (!skipped)
+		skipped = create(r, size, name);
+	c->row = add_row(r, name, size, skipped);
+	return skipped;
 }
 
 static void on_entry(struct run *r, const struct entry_record *entry, const char *name)
@@ -157,19 +200,7 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 		return;
 	if (c->is_full)
 		return;
-	skipped = why_not(c, entry, name);
-	c->names += strlen(name) + 1;
-	c->is_full =
-		c->names > COLLECT_MAX_NAMES || r->result.artifact_count == COLLECT_MAX_TOLD - 1;
-	if (c->is_full) /* the last word says that there was more */
-		skipped = "too much: this and the rest was left out";
-	if (!skipped) {
-		c->file = create_beneath(c->dir, name);
-		if (c->file < 0)
-			skipped = errno == EEXIST ? "another artifact has this name"
-						  : "cannot be written to the output folder";
-	}
-	c->row = add_row(r, name, entry->size_bytes, skipped);
+	skipped = tell(r, name, entry->size_bytes, why_not(c, entry, name));
 	if (c->row)
 		c->row->executable = entry->mode & 0111;
 	c->file_left = skipped ? 0 : entry->size_bytes;
@@ -178,6 +209,19 @@ static void on_entry(struct run *r, const struct entry_record *entry, const char
 		c->thrown = UINT64_MAX;
 	if (!skipped)
 		c->left -= entry->size_bytes;
+}
+
+static bool on_skipped(struct run *r, const struct frame *f, const unsigned char *payload)
+{
+	const struct strings *globs = r->collection->place == 0 ? NULL : &r->spec.artifacts;
+	const char *name;
+	int errnum;
+
+	if (skipped_decode(payload, f->size, &errnum, &name) < 0)
+		return false;
+	if (artifact_is_wanted(globs, name))
+		(void)tell(r, name, 0, artifact_name_is_safe(name) ? "cannot be read" : BAD_NAME);
+	return true;
 }
 
 static void on_bytes(struct run *r, const void *data, size_t size)
@@ -218,6 +262,9 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		   entry_record_decode(payload, f->size, ENTRY_BELOW, &entry, &name, &target) ==
 			   0) {
 		on_entry(r, &entry, name);
+	} else if (f->type == FRAME_SKIPPED && ++r->collection->looked_at <= MOST_LOOKED_AT &&
+		   on_skipped(r, f, payload)) {
+		/* told */
 	} else if (f->type == FRAME_DATA) {
 		on_bytes(r, payload, f->size);
 	} else if (f->type == FRAME_DONE) {
@@ -290,7 +337,7 @@ void artifacts_begin(struct run *r)
 int artifact_open(struct service *v, const char *run_id, const char *path, uint64_t *ret_size,
 		  struct err *e)
 {
-	_cleanup_close_ int root = open_root(v, false);
+	_cleanup_close_ int root = kept_open_root(v, false);
 	_cleanup_close_ int dir = root < 0 ? -1 : open_beneath(root, run_id, O_PATH | O_DIRECTORY);
 	_cleanup_close_ int fd = dir < 0 ? -1 : open_beneath(dir, path, O_RDONLY | O_NONBLOCK);
 	struct stat st;
@@ -300,22 +347,4 @@ int artifact_open(struct service *v, const char *run_id, const char *path, uint6
 				   path);
 	*ret_size = (uint64_t)st.st_size;
 	return TAKE_FD(fd);
-}
-
-void artifacts_retain(struct service *v)
-{
-	_cleanup_close_ int root = open_root(v, false);
-	int list = root < 0 ? -1 : openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = list < 0 ? NULL : fdopendir(list);
-	int64_t oldest = wall_ms() - (int64_t)(v->config.artifact_retention_us / 1000);
-	struct dirent *entry;
-	struct stat st;
-
-	while (d && (entry = readdir(d)))
-		if (is_object_id(entry->d_name, "run_") &&
-		    fstatat(root, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    (int64_t)st.st_mtime * 1000 < oldest)
-			(void)tree_remove(root, entry->d_name);
-	if (d)
-		closedir(d);
 }

@@ -19,7 +19,5 @@ void artifacts_close(struct run *r);
 /* Open one for reading; -1 with e. path is the client's. */
 int artifact_open(struct service *v, const char *run_id, const char *path, uint64_t *ret_size,
 		  struct err *e) must_check;
-/* Remove what is older than the configuration says. */
-void artifacts_retain(struct service *v);
 
 #endif

@@ -338,7 +338,8 @@ static void finish(struct box *b, enum reason reason, const char *message)
 	give_back_quota(b);
 	take_out(b);
 	tell(b, &b->made);
-	tell(b, &b->changed);
+	tell(b, &b->paused);
+	tell(b, &b->resumed);
 	tell(b, &b->counted_again);
 	tell(b, &b->gone);
 	if (b->has_clock) {
@@ -606,6 +607,20 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 
 /* ---- pause and use ---- */
 
+static char *why_not_changed(const struct box *b, bool pausing,
+			     const struct spawner_header *message)
+{
+	const struct spawner_refused *r = (const struct spawner_refused *)message;
+	bool refused = message && message->type == SPAWNER_REFUSED;
+	char *text;
+
+	if (asprintf(&text, "sandbox %s was not %s: %s", b->stored.id,
+		     pausing ? "paused" : "resumed",
+		     refused ? r->text : "the spawner went away meanwhile") < 0)
+		return NULL;
+	return text;
+}
+
 static void on_paused(void *data, const struct spawner_header *message)
 {
 	struct box *b = data;
@@ -628,9 +643,15 @@ static void on_paused(void *data, const struct spawner_header *message)
 			   NULL);
 	}
 	arm(b);
-	tell(b, &b->changed);
-	if (touched)
+	if (!done)
+		b->not_changed = why_not_changed(b, pausing, message);
+	tell(b, pausing ? &b->paused : &b->resumed);
+	free(TAKE_PTR(b->not_changed));
+	tell(b, b->stored.state == STATE_PAUSED ? &b->paused : &b->resumed);
+	if (touched || b->resumed)
 		box_resume(b); /* what was said to init meanwhile waits in its socket */
+	else if (b->paused)
+		box_pause(b);
 	box_release(b);
 }
 

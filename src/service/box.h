@@ -42,6 +42,7 @@ struct box {
 	bool unsure;                      /* the spawner went away while it was being made */
 	char killer[64];                  /* who asked for its end, for the audit; "" nobody */
 	int64_t pause_wanted;             /* +1, -1: asked for, not yet answered */
+	char *not_changed;                /* while paused or resumed are told: why it was in vain */
 	bool touched;                     /* used while it was being paused */
 	struct spawner_counters counters; /* the last known */
 	bool has_counters;
@@ -51,7 +52,7 @@ struct box {
 	char stage[16];
 	int errnum;
 	enum code failed_code;
-	struct waiter *made, *changed, *counted_again, *gone;
+	struct waiter *made, *resumed, *paused, *counted_again, *gone;
 	int memory_events; /* descriptor of what box_oom_count() reads, of a busy one; -1 */
 	uint32_t forget[FORGET_MAX]; /* numbers of commands that init may forget (tell.c) */
 	unsigned forget_count;
@@ -83,7 +84,8 @@ void box_remember_command(struct box *b, const char *id, const struct strings *c
 void box_forget_command(struct box *b, const char *id);
 json_t *box_command(const struct box *b, const char *id);
 
-/* Freeze or thaw; `changed` waiters are told. */
+/* Freeze or thaw; `paused` or `resumed` waiters are told, also when it was in vain (b->not_changed). While the
+ * other one is under way, waiting is enough: it is asked for behind it. */
 void box_pause(struct box *b);
 void box_resume(struct box *b);
 

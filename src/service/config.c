@@ -37,8 +37,8 @@ static const struct row {
 	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
 	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
 	ROW(state_dir, FOLDER, NULL, "database and artifacts (disks of sandboxes are root's, in its own folder)")
-	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute")
-	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys")
+	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")
+	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys but kept")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
 	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
 	ROW_BYTES(artifact_limit, artifact_bytes, "64m", "artifacts kept of one run")
@@ -141,10 +141,33 @@ static int config_places(struct service_config *c, const struct places *places, 
 	return 0;
 }
 
+int service_config_quotas(const struct service_config *c, struct quota *ret_owner,
+			  struct quota *ret_session, struct err *e)
+{
+	struct quota owner, session;
+
+	quota_none(&owner);
+	quota_none(&session);
+	owner.sandboxes = 10000;
+	owner.kept_bytes = 2ull << 30;
+	if (c->quota && quota_from_json(&owner, c->quota, e) < 0)
+		return err_prefix(e, "service: quota");
+	if (c->session_quota && quota_from_json(&session, c->session_quota, e) < 0)
+		return err_prefix(e, "service: session_quota");
+	if (session.kept_bytes != QUOTA_NONE)
+		return err_set(
+			e, 0,
+			"service: session_quota: kept is counted per owner: put it into quota");
+	*ret_owner = owner;
+	*ret_session = session;
+	return 0;
+}
+
 int service_config_read(struct service_config *c, const struct places *places, const json_t *root,
 			struct err *e)
 {
 	json_t *service = json_object_get(root, "service"), *value;
+	struct quota owner, session;
 	const char *key;
 
 	*c = (struct service_config){0};
@@ -167,7 +190,7 @@ int service_config_read(struct service_config *c, const struct places *places, c
 	}
 	if (!c->tls_certificate[0] != !c->tls_key[0])
 		return err_set(e, 0, "service: tls_certificate and tls_key belong together");
-	return 0;
+	return service_config_quotas(c, &owner, &session, e);
 }
 
 void service_config_done(struct service_config *c)

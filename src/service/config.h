@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "sandbox/places.h"
+#include "store/quota.h"
 
 struct service_config {
 	char socket[108];      /* of the API; "" when there is none */
@@ -40,6 +41,9 @@ struct service_config {
 /* The defaults, then what root (the whole file's JSON, or NULL) says. Free with service_config_done(). */
 int service_config_read(struct service_config *c, const struct places *places, const json_t *root,
 			struct err *e) must_check;
+/* Of an owner without its own, and of a session, from the configuration and what is built in. */
+int service_config_quotas(const struct service_config *c, struct quota *ret_owner,
+			  struct quota *ret_session, struct err *e) must_check;
 void service_config_done(struct service_config *c);
 
 /* Every key with its default and meaning, for docs and --help: one line each to out. */

@@ -18,10 +18,10 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
-#include "service/artifacts.h"
 #include "service/box.h"
 #include "service/call.h"
 #include "service/dying.h"
+#include "service/kept.h"
 #include "service/link.h"
 #include "service/pool.h"
 #include "service/recover.h"
@@ -116,13 +116,8 @@ static int read_quotas(struct service *v, struct err *e)
 {
 	struct quota session;
 
-	quota_none(&v->owner_quota);
-	quota_none(&session);
-	v->owner_quota.sandboxes = 10000;
-	v->owner_quota.runs_per_minute = QUOTA_NONE;
-	if ((v->config.quota && quota_from_json(&v->owner_quota, v->config.quota, e) < 0) ||
-	    (v->config.session_quota && quota_from_json(&session, v->config.session_quota, e) < 0))
-		return err_prefix(e, "service: quota");
+	if (service_config_quotas(&v->config, &v->owner_quota, &session, e) < 0)
+		return -1;
 	v->quotas = quota_table_new(&v->owner_quota, &session, &quota_default_limits);
 	return v->quotas ? 0 : err_set(e, ENOMEM, "make the quotas");
 }
@@ -233,15 +228,16 @@ static void on_housekeeping(uv_timer_t *t)
 				    .run_ms = (int64_t)(v->config.run_retention_us / 1000),
 				    .audit_ms = (int64_t)(v->config.audit_retention_us / 1000)};
 	struct err e = {0};
+	bool expired;
 	int more;
 
 	service_commit(v);
+	expired = !kept_expire(v);
 	more = store_retain(v->store, &r, &e);
 	if (more < 0)
 		store_failed(v, &e);
-	artifacts_retain(v);
 	malloc_trim(0); /* what large bodies have left behind */
-	uv_timer_start(t, on_housekeeping, more > 0 ? 50 : HOUSEKEEPING_MS, 0);
+	uv_timer_start(t, on_housekeeping, more > 0 || !expired ? 50 : HOUSEKEEPING_MS, 0);
 }
 
 /* Until the sandboxes that are nobody's are gone; a spawner that does not answer is not waited for. */
@@ -285,6 +281,7 @@ static int start(struct service *v, struct err *e)
 	v->store = store_open(v->config.state_dir, e);
 	if (!v->store || read_quotas(v, e) < 0)
 		return -1;
+	kept_sweep(v);
 	v->http = http_server_new(&v->loop, &limits, call_route, v, e);
 	if (!v->http)
 		return -1;

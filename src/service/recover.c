@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "service/box.h"
+#include "service/kept.h"
 #include "service/run.h"
 
 enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };
@@ -69,7 +70,9 @@ static int add_run(const struct stored_run *r, void *data)
 	to->kind = strdup(r->kind ? r->kind : "run");
 	to->input_sha256 = r->input_sha256 ? strdup(r->input_sha256) : NULL;
 	to->result = r->result ? strdup(r->result) : NULL;
-	to->error_code = to->artifact_path = NULL;
+	to->artifact_path = r->artifact_path ? strdup(r->artifact_path) : NULL;
+	to->limits = r->limits ? strdup(r->limits) : NULL;
+	to->error_code = NULL;
 	s->count++;
 	return 0;
 }
@@ -194,6 +197,7 @@ static int settle(const struct stored_sandbox *stored, void *data)
 		return 0;
 	}
 	copy_sandbox(stored, &copy);
+	kept_know_owner(v, copy.owner);
 	if (live && stored->state != STATE_CREATING && (b = box_adopt(v, &copy, live, &e))) {
 		find_commands(b);
 		return 0;

@@ -11,6 +11,7 @@
 #include "native/report.h"
 #include "service/artifacts.h"
 #include "service/counters.h"
+#include "service/kept.h"
 #include "service/problem.h"
 #include "service/put.h"
 #include "service/reply.h"
@@ -52,6 +53,7 @@ static void clock_closed(uv_handle_t *h)
 	free(r->session);
 	free(r->kind);
 	free(r->input_sha256);
+	free(r->limits);
 	free(r);
 }
 
@@ -69,6 +71,7 @@ static void unlink_run(struct run *r)
 static void close_run(struct run *r)
 {
 	unlink_run(r);
+	quota_keep_end(r->service->quotas, r->owner, r->keeping);
 	box_release(r->box);
 	uv_timer_stop(&r->clock);
 	uv_close((uv_handle_t *)&r->clock, clock_closed);
@@ -108,7 +111,7 @@ void run_write_again(struct run *r)
 	else if (r->evidence.has_verdict)
 		run_remember_verdict(r);
 	else
-		run_put(r, false, NULL, NULL);
+		run_put(r, false, NULL);
 }
 
 void run_written(struct run *r)
@@ -205,7 +208,7 @@ static void look(struct run *r, uint64_t now)
 	const struct spec *s = &r->spec;
 	uint64_t cpu;
 
-	if (now >= r->started_us + s->timeout_us)
+	if (now - r->started_us >= s->timeout_us)
 		stop_command(r, REASON_TIMEOUT);
 	else if (s->cpu_time_us != SPEC_UNLIMITED && r->cpu_known && box_cpu_us(r->box, &cpu) &&
 		 cpu - r->cpu_before >= s->cpu_time_us)
@@ -325,6 +328,8 @@ static void on_ended(struct run *r, const struct ended_record *ended)
 	r->result.wall_ms = (double)ended->wall_us / 1000;
 	r->cpu_command_us = ended->cpu_us;
 	r->alone = ended->alone;
+	r->result.limits_hit |= (ended->full & FULL_DISK ? HIT_DISK : 0) |
+				(ended->full & FULL_INODES ? HIT_INODES : 0);
 	command_is_over(r);
 }
 
@@ -603,6 +608,7 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 		    struct err *e)
 {
 	struct run *r = allocate(b, q->owner, q->session, q->kind);
+	uint64_t cpu;
 
 	if (!r) {
 		spec_done(q->spec);
@@ -629,7 +635,12 @@ struct run *run_new(struct box *b, struct run_request *q, const struct run_ops *
 		memcpy(r->result.id, b->waiting_run, sizeof r->result.id);
 	else
 		make_object_id(r->result.id, "run_");
-	run_put(r, false, NULL, NULL);
+	/* A sandbox that is still to be made has used none. */
+	if (r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(b, &cpu))
+		r->limits = run_limits_text(r, cpu);
+	else
+		r->limits = run_limits_text(r, 0);
+	run_put(r, false, NULL);
 	audit(r->service, r->owner, r->session, "run.start", r->result.id,
 	      json_pack("{ss ss sI so}", "sandbox", b->stored.id, "kind", r->kind, "input_bytes",
 			(json_int_t)r->input_bytes, "input_sha256",
@@ -686,6 +697,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	if (!r)
 		return;
 	memcpy(r->result.id, stored->id, sizeof r->result.id);
+	kept_remove_files(r->service, stored->id); /* collecting does not go on */
 	r->created_ms = stored->created_ms;
 	r->input_sha256 = stored->input_sha256 ? strdup(stored->input_sha256) : NULL;
 	r->input_bytes = stored->input_bytes;
@@ -695,8 +707,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
 	r->spec.memory_bytes = b->spec.memory_bytes;
-	r->spec.timeout_us = r->spec.cpu_time_us = r->spec.idle_timeout_us = SPEC_UNLIMITED;
-	r->spec.max_output_bytes = b->spec.max_output_bytes;
+	run_take_limits(r, stored->limits);
 	waiter_add(&b->gone, &r->gone);
 	r->talk = box_talk(b, &command_ops, r, &e);
 	if (!r->talk) {
@@ -704,6 +715,7 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 		return;
 	}
 	talk_send(r->talk, FRAME_ATTACH, &a, sizeof a, NULL, 0);
+	arm(r);
 	if (r->evidence.has_verdict && !r->owns_box) /* the kill may not have gone out */
 		tell_init(b, FRAME_KILL, &k, sizeof k);
 }

@@ -60,12 +60,14 @@ struct run {
 	json_t *files;
 	size_t file_index;
 	struct collection *collection; /* artifacts.c */
+	uint64_t kept_bytes, keeping;  /* by its artifacts; of that not in the store yet */
 	json_t *json;                  /* the result, once it is complete */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;
 	uint64_t cpu_command_us;
 	char *owner, *session, *kind, *input_sha256;
+	char *limits; /* as stored */
 	uint64_t input_bytes;
 	int64_t created_ms;
 	uint32_t number; /* init's */
@@ -99,6 +101,9 @@ void run_resume_output(struct run *r);
 
 /* After a restart: find a run of the store again by its tag. */
 void run_adopt(struct box *b, const struct stored_run *stored, const struct command_record *c);
+/* Its own limits, for whoever takes it up after us, and back. NULL: no memory. */
+char *run_limits_text(const struct run *r, uint64_t cpu_before_us) must_check;
+void run_take_limits(struct run *r, const char *text);
 /* Why it was being killed when we were, if it was: from its result in the store, or NULL. */
 void run_take_stored_verdict(struct run *r, const char *text);
 /* It was alive in the store, and no sandbox knows it: it gets the result that was written down before its end

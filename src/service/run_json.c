@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "native/report.h"
+#include "service/kept.h"
 #include "service/run.h"
 
 /* The name as a path of the API: everything but RFC 3986's unreserved characters and "/" encoded. */
@@ -45,6 +46,50 @@ json_t *run_result_json(const struct run *r)
 }
 
 /* ---- after a restart ---- */
+
+/* SPEC_UNLIMITED is no JSON integer. */
+static json_t *limit_json(uint64_t value)
+{
+	return value > INT64_MAX ? json_null() : json_integer((json_int_t)value);
+}
+
+static uint64_t limit_of(const json_t *j, const char *key)
+{
+	const json_t *value = json_object_get(j, key);
+
+	return json_is_integer(value) && json_integer_value(value) >= 0
+		       ? (uint64_t)json_integer_value(value)
+		       : SPEC_UNLIMITED;
+}
+
+char *run_limits_text(const struct run *r, uint64_t cpu_before_us)
+{
+	const struct spec *s = &r->spec;
+	_cleanup_json_ json_t *j;
+
+	j = json_pack("{so so so sb sI so}", "cpu_time_us", limit_json(s->cpu_time_us),
+		      "idle_timeout_us", limit_json(s->idle_timeout_us), "max_output_bytes",
+		      limit_json(s->max_output_bytes), "kill_on_output_limit",
+		      s->kill_on_output_limit, "cpu_before_us", (json_int_t)cpu_before_us,
+		      "timeout_us", limit_json(s->timeout_us));
+	return j ? json_dumps(j, JSON_COMPACT) : NULL;
+}
+
+/* The wall clock is init's then, which began it. Silence counts from now on: when it began is not known. */
+void run_take_limits(struct run *r, const char *text)
+{
+	_cleanup_json_ json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+
+	r->spec.timeout_us = SPEC_UNLIMITED;
+	r->spec.cpu_time_us = limit_of(j, "cpu_time_us");
+	r->spec.idle_timeout_us = limit_of(j, "idle_timeout_us");
+	r->spec.max_output_bytes =
+		j ? limit_of(j, "max_output_bytes") : r->box->spec.max_output_bytes;
+	r->spec.kill_on_output_limit = json_is_true(json_object_get(j, "kill_on_output_limit"));
+	r->result.timeout_us = limit_of(j, "timeout_us");
+	r->cpu_before = limit_of(j, "cpu_before_us");
+	r->cpu_known = r->cpu_before != SPEC_UNLIMITED;
+}
 
 static int find_reason(const char *name)
 {
@@ -88,7 +133,7 @@ static bool take_stored_result(struct stored_run *stored)
 	return true;
 }
 
-static void make_lost_result(struct stored_run *stored, enum reason why)
+static void make_lost_result(struct service *v, struct stored_run *stored, enum reason why)
 {
 	struct result result = {.reason = why,
 				.cpu_us = RESULT_UNKNOWN,
@@ -110,6 +155,9 @@ static void make_lost_result(struct stored_run *stored, enum reason why)
 	free(stored->error_code);
 	stored->error_code = code != CODE_NONE ? strdup(codes[code].name) : NULL;
 	stored->exit_code = -1;
+	kept_remove_files(v, stored->id);
+	free(TAKE_PTR(stored->artifact_path));
+	stored->artifact_bytes = 0;
 }
 
 void run_lost(struct service *v, struct stored_run *stored, enum reason why)
@@ -117,7 +165,7 @@ void run_lost(struct service *v, struct stored_run *stored, enum reason why)
 	struct err e = {0};
 
 	if (!take_stored_result(stored))
-		make_lost_result(stored, why == REASON_EXITED ? REASON_LOST : why);
+		make_lost_result(v, stored, why == REASON_EXITED ? REASON_LOST : why);
 	stored->ended = true;
 	stored->ended_ms = wall_ms();
 	if (store_begin(v->store, &e) < 0 || store_run_put(v->store, stored, &e) < 0)

@@ -8,10 +8,11 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "native/report.h"
+#include "service/kept.h"
 
 /* ---- what is remembered ---- */
 
-void run_put(struct run *r, bool ended, const char *result, const char *artifact_path)
+void run_put(struct run *r, bool ended, const char *result)
 {
 	struct stored_run s = {
 		.owner = r->owner,
@@ -23,7 +24,9 @@ void run_put(struct run *r, bool ended, const char *result, const char *artifact
 		.reason = r->result.reason,
 		.exit_code = r->result.has_exit_code ? r->result.exit_code : -1,
 		.result = (char *)(uintptr_t)result,
-		.artifact_path = (char *)(uintptr_t)artifact_path,
+		.artifact_path = r->kept_bytes ? r->result.id : NULL,
+		.artifact_bytes = r->kept_bytes,
+		.limits = r->limits,
 		.created_ms = r->created_ms,
 		.ended_ms = ended ? wall_ms() : 0,
 	};
@@ -34,8 +37,14 @@ void run_put(struct run *r, bool ended, const char *result, const char *artifact
 		s.error_code = (char *)(uintptr_t)codes[code].name;
 	memcpy(s.id, r->result.id, sizeof s.id);
 	memcpy(s.sandbox, r->result.sandbox, sizeof s.sandbox);
-	if (store_begin(r->service->store, &e) < 0 || store_run_put(r->service->store, &s, &e) < 0)
+	if (store_begin(r->service->store, &e) < 0 ||
+	    store_run_put(r->service->store, &s, &e) < 0) {
 		store_failed(r->service, &e);
+		return;
+	}
+	quota_keep_end(r->service->quotas, r->owner, TAKE(r->keeping, 0));
+	if (ended)
+		kept_settle(r->service, r->owner, r->result.id);
 }
 
 /* The sandbox went away under the command: why, the box knows. */
@@ -91,7 +100,7 @@ void run_remember_end(struct run *r)
 	enum reason reason = r->result.reason;
 
 	r->json = j; /* whoever asked gets the same */
-	run_put(r, true, text ? text : "null", r->result.artifact_count ? r->result.id : NULL);
+	run_put(r, true, text ? text : "null");
 	audit(v, r->owner, r->session, "run.end", r->result.id,
 	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
 			reasons[reason].name, "exit_code",
@@ -141,6 +150,6 @@ void run_remember_verdict(struct run *r)
 	run_complete(r);
 	j = run_result_json(r);
 	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-	run_put(r, false, text, NULL);
+	run_put(r, false, text);
 	r->result = before;
 }

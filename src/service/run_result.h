@@ -5,8 +5,8 @@
 
 #include "service/run.h"
 
-/* Its row. result, artifact_path: NULL when there is none yet. */
-void run_put(struct run *r, bool ended, const char *result, const char *artifact_path);
+/* Its row. result: NULL when there is none yet. */
+void run_put(struct run *r, bool ended, const char *result);
 
 /* The sandbox went away under the command: why, the box knows. */
 void run_take_verdict_of_box(struct run *r);

@@ -273,7 +273,13 @@ static json_t *run_json(const struct stored_run *s)
 {
 	/* Before the end it is only what will be said if we should die now. */
 	json_t *result = s->ended && s->result ? json_loads(s->result, JSON_ALLOW_NUL, NULL) : NULL;
+	json_t *row;
+	size_t i;
 
+	if (!s->artifact_path)
+		json_array_foreach(json_object_get(result, "artifacts"), i, row)
+			if (json_object_get(row, "href")) /* it was kept, once */
+				json_object_set_new(row, "href", json_null());
 	return json_pack("{ss ss ss ss so so so}", "id", s->id, "sandbox", s->sandbox, "kind",
 			 s->kind ? s->kind : "run", "state", s->ended ? "ended" : "running",
 			 "created_at", time_json(s->created_ms), "ended_at", time_json(s->ended_ms),
@@ -451,7 +457,14 @@ void runs_artifact(struct call *c)
 		call_problem(c, &e);
 		return;
 	}
+	if (!stored.artifact_path)
+		problem_set(&e, PROBLEM_NOT_FOUND,
+			    "run %s has no artifacts, or they are not kept any more", c->id);
 	stored_run_done(&stored);
+	if (e.text[0]) {
+		call_problem(c, &e);
+		return;
+	}
 	s->fd = artifact_open(c->service, c->id, c->rest, &s->left, &e);
 	if (s->fd < 0) {
 		call_problem(c, &e);

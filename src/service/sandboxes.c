@@ -366,11 +366,20 @@ static int find_kept(struct call *c, struct stored_sandbox *ret, struct err *e)
 
 static void on_changed(struct waiter *w, struct box *b)
 {
-	reply_box(call_of_waiter(w), 200, b);
+	struct call *c = call_of_waiter(w);
+	struct err e = {0};
+
+	if (b->stored.state == STATE_ENDED)
+		problem_set(&e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
+	else if (b->not_changed)
+		problem_set(&e, PROBLEM_UNAVAILABLE, "%s", b->not_changed);
+	if (e.text[0])
+		call_problem(c, &e);
+	else
+		reply_box(c, 200, b);
 }
 
-static void change(struct call *c, enum state wanted, void (*ask)(struct box *b),
-		   const char *action)
+static void change(struct call *c, enum state wanted, const char *action)
 {
 	struct stored_sandbox stored = {0};
 	struct err e = {0};
@@ -390,9 +399,11 @@ static void change(struct call *c, enum state wanted, void (*ask)(struct box *b)
 		reply_box(c, 200, c->box);
 		return;
 	} else {
+		bool pause = wanted == STATE_PAUSED;
+
 		audit(c->service, c->owner, c->session[0] ? c->session : NULL, action, c->id, NULL);
-		call_wait(c, &c->box->changed, on_changed);
-		ask(c->box);
+		call_wait(c, pause ? &c->box->paused : &c->box->resumed, on_changed);
+		(pause ? box_pause : box_resume)(c->box);
 		return;
 	}
 	call_problem(c, &e);
@@ -400,12 +411,12 @@ static void change(struct call *c, enum state wanted, void (*ask)(struct box *b)
 
 void sandboxes_pause(struct call *c)
 {
-	change(c, STATE_PAUSED, box_pause, "sandbox.pause");
+	change(c, STATE_PAUSED, "sandbox.pause");
 }
 
 void sandboxes_resume(struct call *c)
 {
-	change(c, STATE_RUNNING, box_resume, "sandbox.resume");
+	change(c, STATE_RUNNING, "sandbox.resume");
 }
 
 static int read_renewal(struct call *c, uint64_t *life, uint64_t *idle, struct err *e)

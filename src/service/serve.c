@@ -27,6 +27,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/trust.h"
 #include "base/units.h"
 #include "native/cgroup.h"
 #include "native/slot.h"
@@ -158,6 +159,17 @@ static int make_parent(const char *path)
 	return 0;
 }
 
+static int check_parent(const char *path, struct err *e)
+{
+	char parent[PATH_MAX];
+	char *slash;
+
+	snprintf(parent, sizeof parent, "%s", path);
+	slash = strrchr(parent, '/');
+	slash[slash == parent] = '\0';
+	return path_check_trust(parent, e);
+}
+
 static int make_folder(const char *path, mode_t mode, uid_t uid, gid_t gid, struct err *e)
 {
 	char parent[PATH_MAX];
@@ -168,6 +180,8 @@ static int make_folder(const char *path, mode_t mode, uid_t uid, gid_t gid, stru
 	slash = strrchr(parent, '/');
 	if (slash > parent) {
 		*slash = '\0';
+		if (path_check_trust(parent, e) < 0)
+			return -1;
 		r = make_parent(parent);
 		if (r < 0)
 			return err_set(e, -r, "make %s", parent);
@@ -214,7 +228,8 @@ static int bind_unix(struct serve *s, struct err *e)
 		return 0;
 	if (fd < 0 || strlen(path) >= sizeof a.sun_path)
 		return err_set(e, fd < 0 ? errno : ENAMETOOLONG, "%s", path);
-	if (socket_group(s, &gid, e) < 0)
+	/* Its mode and group are set by name. */
+	if (socket_group(s, &gid, e) < 0 || check_parent(path, e) < 0)
 		return -1;
 	memcpy(a.sun_path, path, strlen(path) + 1);
 	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {

@@ -167,6 +167,22 @@ int store_key_find(struct store *s, const char *secret, struct stored_key *ret, 
 	return 0;
 }
 
+int store_key_get(struct store *s, const char *id, struct stored_key *ret, struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_query(s, QUERY_KEY_GET, e);
+	struct binder b = {q};
+	struct reader row = {q};
+	int r;
+
+	if (!q)
+		return -1;
+	bind_text(&b, id);
+	r = db_step(s, q, "read a key from", e);
+	if (r <= 0)
+		return r < 0 ? -1 : 1;
+	return read_row(s, &row, ret, e);
+}
+
 int store_key_revoke(struct store *s, const char *id, struct err *e)
 {
 	_cleanup_query_ sqlite3_stmt *q = db_write_query(s, QUERY_KEY_REVOKE, e);

@@ -40,6 +40,7 @@ struct entry {
 	struct quota limit;
 	uint64_t sandboxes;
 	struct quota_need used;
+	uint64_t keeping; /* of an owner: bytes on their way into the store */
 	struct bucket runs, output;
 	struct entries *sessions; /* of an owner; made when it has one */
 	char name[];
@@ -116,7 +117,7 @@ static void entries_sweep(struct entries *list, uint64_t now);
 /* Nothing of it is in use and its buckets are full: a new entry would be the same. */
 static bool entry_is_idle(struct entry *n, uint64_t now)
 {
-	if (n->sandboxes > 0)
+	if (n->sandboxes > 0 || n->keeping > 0)
 		return false;
 	bucket_fill(&n->runs, n->limit.runs_per_minute, now);
 	bucket_fill(&n->output, n->limit.output_bytes_per_minute, now);
@@ -447,6 +448,35 @@ void quota_count_output(struct quota_table *t, const char *owner, const char *se
 	}
 }
 
+uint64_t quota_kept_limit(const struct quota_table *t, const char *owner)
+{
+	const struct entry *n = entries_find(&t->owners, owner);
+
+	return (n ? &n->limit : &t->owner_default)->kept_bytes;
+}
+
+bool quota_keep(struct quota_table *t, const char *owner, uint64_t stored, uint64_t bytes,
+		uint64_t now)
+{
+	int error = 0;
+	struct entry *n = entries_get(&t->owners, owner, &t->owner_default, 0, now, &error);
+	uint64_t used = n ? n->keeping : 0;
+
+	add(&used, stored);
+	if (!n || !fits(used, bytes, n->limit.kept_bytes))
+		return false;
+	add(&n->keeping, bytes);
+	return true;
+}
+
+void quota_keep_end(struct quota_table *t, const char *owner, uint64_t bytes)
+{
+	struct entry *n = entries_find(&t->owners, owner);
+
+	if (n)
+		n->keeping -= bytes < n->keeping ? bytes : n->keeping;
+}
+
 /* Units taken of a full bucket, rounded up. */
 static uint64_t bucket_taken(struct bucket *b, uint64_t limit, uint64_t now)
 {
@@ -457,9 +487,10 @@ static uint64_t bucket_taken(struct bucket *b, uint64_t limit, uint64_t now)
 }
 
 /* {"limits","used"} of an entry, or of one that would be made. */
-static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t now)
+static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t stored,
+			    uint64_t now)
 {
-	struct quota used = {0};
+	struct quota used = {.kept_bytes = stored};
 	json_t *limits = quota_to_json(n ? &n->limit : limit), *uses;
 
 	if (n) {
@@ -467,6 +498,7 @@ static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t
 		used.memory_bytes = n->used.memory_bytes;
 		used.cpus_millis = n->used.cpus_millis;
 		used.disk_bytes = n->used.disk_bytes;
+		add(&used.kept_bytes, n->keeping);
 		used.runs_per_minute = bucket_taken(&n->runs, n->limit.runs_per_minute, now);
 		used.output_bytes_per_minute =
 			bucket_taken(&n->output, n->limit.output_bytes_per_minute, now);
@@ -475,14 +507,15 @@ static json_t *report_entry(struct entry *n, const struct quota *limit, uint64_t
 	return json_pack("{s:o,s:o}", "limits", limits, "used", uses);
 }
 
-json_t *quota_report(struct quota_table *t, const char *owner, const char *session, uint64_t now)
+json_t *quota_report(struct quota_table *t, const char *owner, const char *session, uint64_t stored,
+		     uint64_t now)
 {
 	struct pair p = find_pair(t, owner, session);
-	json_t *report = report_entry(p.level[0], &t->owner_default, now);
+	json_t *report = report_entry(p.level[0], &t->owner_default, stored, now);
 
 	if (report && session &&
 	    json_object_set_new(report, "session",
-				report_entry(p.level[1], &t->session_default, now)) < 0) {
+				report_entry(p.level[1], &t->session_default, 0, now)) < 0) {
 		json_decref(report);
 		return NULL;
 	}

@@ -7,6 +7,9 @@
  * minute's worth, start full and fill evenly. Output is counted after it was made, so its bucket may fall
  * below nothing (by ten minutes' worth at most); until it is above again no run and no sandbox begins.
  *
+ * What is kept of ended runs is counted by the store, which outlives us; here are the limit of it, per owner
+ * only, and the bytes that are on their way there.
+ *
  * Names of sessions are chosen by clients. An entry is kept while it has live sandboxes or a bucket that
  * is not full, so forgetting it changes no answer; beyond the most entries a new name is refused.
  */
@@ -102,9 +105,17 @@ int quota_take_run(struct quota_table *t, const char *owner, const char *session
 void quota_count_output(struct quota_table *t, const char *owner, const char *session,
 			uint64_t bytes, uint64_t now);
 
+/* How much may be kept of this owner's runs. */
+uint64_t quota_kept_limit(const struct quota_table *t, const char *owner);
+/* So much more is being written beside the `stored` bytes that the store counts: true, and taken, when it fits. */
+bool quota_keep(struct quota_table *t, const char *owner, uint64_t stored, uint64_t bytes,
+		uint64_t now);
+/* It is in the store now, or will never be. */
+void quota_keep_end(struct quota_table *t, const char *owner, uint64_t bytes);
+
 /* Limits and use, for GET /v1/quota: {"limits":{…},"used":{…}} of the owner, and of the session as
- * "session":{…} if it is not NULL. Rates: what is taken of this minute's worth. */
-json_t *quota_report(struct quota_table *t, const char *owner, const char *session,
+ * "session":{…} if it is not NULL. Rates: what is taken of this minute's worth. stored: as for quota_keep(). */
+json_t *quota_report(struct quota_table *t, const char *owner, const char *session, uint64_t stored,
 		     uint64_t now) must_check;
 
 size_t quota_owners(const struct quota_table *t);

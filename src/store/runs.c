@@ -2,6 +2,8 @@
 /* runs.c - rows of runs: commands of sandboxes, ended or not. */
 #include "store/database.h"
 
+#include <string.h>
+
 void stored_run_done(struct stored_run *r)
 {
 	free(r->owner);
@@ -11,6 +13,7 @@ void stored_run_done(struct stored_run *r)
 	free(r->error_code);
 	free(r->result);
 	free(r->artifact_path);
+	free(r->limits);
 	*r = (struct stored_run){0};
 }
 
@@ -36,6 +39,9 @@ int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
 	bind_text(&in, r->artifact_path);
 	bind_int(&in, r->created_ms);
 	bind_int(&in, r->ended_ms);
+	bind_int(&in, (int64_t)r->artifact_bytes);
+	bind_text(&in, r->limits);
+	bind_int(&in, r->result ? (int64_t)strlen(r->result) : 0);
 	return bind_write(s, &in, "write a run to", e);
 }
 
@@ -59,6 +65,8 @@ static int read_row(struct store *s, sqlite3_stmt *q, struct stored_run *ret, st
 	run.artifact_path = read_text(&r);
 	run.created_ms = read_int(&r);
 	run.ended_ms = read_int(&r);
+	run.artifact_bytes = (uint64_t)read_int(&r);
+	run.limits = read_text(&r);
 	if (read_end(s, &r, e) < 0) {
 		stored_run_done(&run);
 		return -1;
@@ -125,4 +133,79 @@ int store_run_list_of(struct store *s, const char *owner, const char *sandbox, u
 {
 	return list(s, sandbox ? QUERY_RUN_LIST_OWNER_SANDBOX : QUERY_RUN_LIST_OWNER, owner,
 		    sandbox, limit, each, data, e);
+}
+
+int store_kept(struct store *s, const char *owner, uint64_t *ret, struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_query(s, QUERY_KEPT, e);
+	struct binder in = {q};
+	struct reader out = {q};
+	int r;
+
+	if (!q)
+		return -1;
+	bind_text(&in, owner);
+	r = db_step(s, q, "read what is kept from", e);
+	if (r < 0)
+		return -1;
+	*ret = r == 0 ? 0 : (uint64_t)read_int(&out);
+	return r == 0 ? 0 : read_end(s, &out, e);
+}
+
+/* 1: there is none. */
+static int read_id(struct store *s, sqlite3_stmt *q, char ret[40], struct err *e)
+{
+	struct reader out = {q};
+	int r = db_step(s, q, "read runs from", e);
+
+	if (r <= 0)
+		return r < 0 ? -1 : 1;
+	read_into(&out, ret, 40);
+	return read_end(s, &out, e);
+}
+
+int store_run_oldest(struct store *s, const char *owner, bool with_artifacts, const char *except,
+		     char ret[40], struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q =
+		db_query(s, with_artifacts ? QUERY_ARTIFACTS_OLDEST : QUERY_RUN_OLDEST, e);
+	struct binder in = {q};
+
+	if (!q)
+		return -1;
+	bind_text(&in, owner);
+	bind_text(&in, except ? except : "");
+	return read_id(s, q, ret, e);
+}
+
+int store_artifacts_old(struct store *s, int64_t before_ms, char ret[40], struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_query(s, QUERY_ARTIFACTS_OLD, e);
+	struct binder in = {q};
+
+	if (!q)
+		return -1;
+	bind_int(&in, before_ms);
+	return read_id(s, q, ret, e);
+}
+
+static int forget(struct store *s, enum query which, const char *id, struct err *e)
+{
+	_cleanup_query_ sqlite3_stmt *q = db_write_query(s, which, e);
+	struct binder in = {q};
+
+	if (!q)
+		return -1;
+	bind_text(&in, id);
+	return bind_write(s, &in, "forget a run in", e);
+}
+
+int store_artifacts_forget(struct store *s, const char *id, struct err *e)
+{
+	return forget(s, QUERY_ARTIFACTS_FORGET, id, e);
+}
+
+int store_run_forget(struct store *s, const char *id, struct err *e)
+{
+	return forget(s, QUERY_RUN_FORGET, id, e);
 }

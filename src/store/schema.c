@@ -96,6 +96,28 @@ const char *const schema_scripts[] = {
 	"CREATE INDEX idempotency_by_time ON idempotency (created_ms);",
 	/* 3: the runs of one owner */
 	"CREATE INDEX runs_by_owner ON runs (owner);",
+	/* 4: what a run's limits are, for who takes it up after a restart; how much is kept of an owner's runs, summed by the database itself. What version 3 had kept is counted
+	 * from its results, in the blocks that it takes (service/kept.h). */
+	"ALTER TABLE runs ADD COLUMN limits TEXT;"
+	"ALTER TABLE runs ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE runs ADD COLUMN artifact_bytes INTEGER NOT NULL DEFAULT 0;"
+	"UPDATE runs SET result_bytes = length(CAST(result AS BLOB)) WHERE result IS NOT NULL;"
+	"UPDATE runs SET artifact_bytes = coalesce((SELECT sum((max(json_extract(a.value, '$.bytes'), 1) + 4095) / 4096 * 4096)"
+	" FROM json_each(iif(json_valid(result), result, '{}'), '$.artifacts') AS a"
+	" WHERE json_extract(a.value, '$.skipped') IS NULL), 0) WHERE artifact_path IS NOT NULL;"
+	"CREATE TABLE kept (owner TEXT NOT NULL PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+	"INSERT INTO kept SELECT owner, sum(result_bytes + artifact_bytes) FROM runs GROUP BY owner;"
+	"CREATE TRIGGER runs_kept_insert AFTER INSERT ON runs BEGIN"
+	" INSERT INTO kept VALUES (NEW.owner, NEW.result_bytes + NEW.artifact_bytes)"
+	" ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes; END;"
+	"CREATE TRIGGER runs_kept_update AFTER UPDATE OF result_bytes, artifact_bytes ON runs"
+	" WHEN OLD.result_bytes <> NEW.result_bytes OR OLD.artifact_bytes <> NEW.artifact_bytes BEGIN"
+	" UPDATE kept SET bytes = bytes + NEW.result_bytes + NEW.artifact_bytes - OLD.result_bytes - OLD.artifact_bytes"
+	" WHERE owner = NEW.owner; END;"
+	"CREATE TRIGGER runs_kept_delete AFTER DELETE ON runs BEGIN"
+	" UPDATE kept SET bytes = bytes - OLD.result_bytes - OLD.artifact_bytes WHERE owner = OLD.owner; END;"
+	"CREATE INDEX runs_with_artifacts ON runs (owner) WHERE artifact_path IS NOT NULL;"
+	"CREATE INDEX artifacts_by_end ON runs (ended_ms) WHERE artifact_path IS NOT NULL;",
 };
 const int schema_version = ARRAY_SIZE(schema_scripts);
 

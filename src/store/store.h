@@ -90,14 +90,16 @@ struct stored_run {
 	uint64_t input_bytes;
 	bool ended;
 	enum reason reason;
-	char *error_code; /* or NULL */
-	int exit_code;    /* -1: none */
-	char *result;     /* JSON, when ended and kept */
-	char *artifact_path;
+	char *error_code;        /* or NULL */
+	int exit_code;           /* -1: none */
+	char *result;            /* JSON, when ended and kept */
+	char *limits;            /* JSON, or NULL: nothing that anybody else should watch */
+	char *artifact_path;     /* NULL: none are kept, or not any more */
+	uint64_t artifact_bytes; /* what they take on the disk */
 	int64_t created_ms, ended_ms;
 };
 void stored_run_done(struct stored_run *r);
-/* Insert, or replace all but sandbox, owner, session, kind and created_ms. */
+/* Insert, or replace all but sandbox, owner, session, kind, limits and created_ms. */
 int store_run_put(struct store *s, const struct stored_run *r, struct err *e) must_check;
 int store_run_get(struct store *s, const char *id, struct stored_run *ret,
 		  struct err *e) must_check;
@@ -109,6 +111,17 @@ int store_run_list(struct store *s, const char *sandbox, bool unended_only, unsi
 int store_run_list_of(struct store *s, const char *owner, const char *sandbox, unsigned limit,
 		      int (*each)(const struct stored_run *r, void *data), void *data,
 		      struct err *e) must_check;
+
+/* Bytes that are kept of an owner's runs: their results and artifacts. */
+int store_kept(struct store *s, const char *owner, uint64_t *ret, struct err *e) must_check;
+/* Its oldest that has ended, or of these one that has artifacts; not `except` (NULL: any). 1: there is none. */
+int store_run_oldest(struct store *s, const char *owner, bool with_artifacts, const char *except,
+		     char ret[40], struct err *e) must_check;
+/* One of anybody's that ended before this and has artifacts. 1: there is none. */
+int store_artifacts_old(struct store *s, int64_t before_ms, char ret[40], struct err *e) must_check;
+/* Its artifacts are no more; it is no more. */
+int store_artifacts_forget(struct store *s, const char *id, struct err *e) must_check;
+int store_run_forget(struct store *s, const char *id, struct err *e) must_check;
 
 /* One line of the audit: hash = SHA-256 over the row before's hash and this row's fields, each with its
  * length (docs/api.md "Audit"). details: a JSON object without secrets or code. */
@@ -148,6 +161,8 @@ int store_key_create(struct store *s, const char *name, const char *quota, char 
  * without a look into the database. */
 int store_key_find(struct store *s, const char *secret, struct stored_key *ret,
 		   struct err *e) must_check;
+int store_key_get(struct store *s, const char *id, struct stored_key *ret,
+		  struct err *e) must_check;
 /* Again: 0, and the time of the first stays. */
 int store_key_revoke(struct store *s, const char *id, struct err *e) must_check;
 int store_key_list(struct store *s, int (*each)(const struct stored_key *k, void *data), void *data,
@@ -161,7 +176,7 @@ int store_idempotency_put(struct store *s, const char *owner, const char *key,
 			  const char *body_sha256, const char *object, struct err *e) must_check;
 
 /* Remove what is older: ended sandboxes, ended runs (which outlive their sandbox), audit rows,
- * idempotency keys. At most RETAIN_BATCH rows of each in one call, so that the loop is not held up: 1 when
+ * idempotency keys. Runs that have artifacts stay: those go first (store_artifacts_old). At most RETAIN_BATCH rows of each in one call, so that the loop is not held up: 1 when
  * there is more to do. */
 enum { RETAIN_BATCH = 2000 };
 struct retention {

@@ -90,6 +90,7 @@ static void decode_lines(enum frame_type type, const uint8_t *data, uint32_t siz
 	struct process_record p;
 	enum watch_event event;
 	struct room_record r;
+	int number;
 
 	if (type == FRAME_PROCESS && process_record_decode(data, size, &p, &text) == 0)
 		CHECK(p.pid && check_string(data, size, text) + 1 + sizeof p == size);
@@ -98,9 +99,12 @@ static void decode_lines(enum frame_type type, const uint8_t *data, uint32_t siz
 	else if (type == FRAME_EVENT && watch_event_decode(data, size, &event, &text) == 0)
 		CHECK(event >= 1 && event <= 6 && check_string(data, size, text) > 0 &&
 		      !strchr(text, '/'));
+	else if (type == FRAME_SKIPPED && skipped_decode(data, size, &number, &text) == 0)
+		CHECK(number >= 1 && number <= 4095 && check_string(data, size, text) > 0 &&
+		      *text != '/');
 	else
 		return;
-	if (type != FRAME_EVENT)
+	if (type != FRAME_EVENT && type != FRAME_SKIPPED)
 		check_line(text);
 }
 

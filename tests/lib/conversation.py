@@ -21,7 +21,7 @@ import cloche
 TYPES = dict(FAILED=2, DATA=4, CREDIT=6, EOF=7, SERVE=36, START=64, ATTACH=65, INPUT=66, KILL=67, RESIZE=68, FORGET=69, TAKE=74,
              LIST=70, PS=71, SPACE=72, FINISH=73, READ=80, WRITE=81, STAT=82, READDIR=83, MKDIR=84, REMOVE=85, MOVE=86,
              WALK=87, UNPACK=88, MEMBER=89, WATCH=90, DIAL=91, BEGUN=96, OFFSET=97, ENDED=98, COMMAND=99, PROCESS=100,
-             ROOM=101, ENTRY=102, EVENT=103, DONE=104)
+             ROOM=101, ENTRY=102, EVENT=103, DONE=104, SKIPPED=105)
 NAMES = {v: k for k, v in TYPES.items()}
 PTY, STDIN, ATTACH, HEAD, TAIL, LOSSLESS, WAITS = 1, 2, 4, 8, 16, 32, 64
 PARENTS, APPEND, EXCLUSIVE = 1, 2, 4
@@ -31,7 +31,7 @@ WINDOW = 65536
 PATIENCE = 30
 EVENTS = [None, "create", "modify", "remove", "rename", "attributes", "overflow"]
 
-Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept alone")
+Ended = collections.namedtuple("Ended", "signaled status core survivors timed_out wall_us cpu_us bytes first kept full alone")
 Command = collections.namedtuple("Command", "tag number pid flags running started_ms bytes ended")
 Entry = collections.namedtuple("Entry", "mode uid gid size mtime name target")
 Process = collections.namedtuple("Process", "pid parent uid state number threads cpu_ms rss line")
@@ -50,9 +50,9 @@ class HungUp(Exception):
 
 
 def ended(payload):
-    n = struct.unpack("<6I8Q", payload)
+    n = struct.unpack("<5I2H8Q", payload)
     assert n[5] in (0, 1)
-    return Ended(*n[:5], n[6], n[7], n[8:10], n[10:12], n[12:14], n[5])
+    return Ended(*n[:5], n[7], n[8], n[9:11], n[11:13], n[13:15], n[6], n[5])
 
 
 def entry(payload):
@@ -304,14 +304,17 @@ class Sandbox:
     def move(self, a, b, replace=0):
         self.ask("MOVE", struct.pack("<I", replace) + encoded(a) + encoded(b))
 
-    def walk(self, path):
-        """{name: (entry, content)}"""
+    def walk(self, path, skipped=None):
+        """{name: (entry, content)}; skipped: a list that gets (name, errno) of what cannot be read, else there is none."""
         out, last = {}, None
         for name, _, payload in self.ask("WALK", encoded(path)):
             if name == "ENTRY":
                 last = entry(payload)
                 assert last.name not in out
                 out[last.name] = (last, bytearray())
+            elif name == "SKIPPED":
+                assert skipped is not None and payload[-1] == 0, payload
+                skipped.append((payload[4:-1], struct.unpack("<I", payload[:4])[0]))
             else:
                 out[last.name][1].extend(payload)
         return out

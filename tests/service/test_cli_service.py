@@ -280,6 +280,15 @@ def test_files_both_ways(cli, box, tmp_path):
     assert r.returncode == 125 and sorted(os.listdir(tmp_path)) == ["f", "g", "run.sh"], r
 
 
+def test_a_folder_that_is_not_all_readable(cli, box, tmp_path):
+    ok(cli("exec", box, "sh", "-c", "mkdir half; echo 1 >half/a; echo 2 >'half/b c'; chmod 0 'half/b c'"))
+    r = cli("cp", f"{box}:half", tmp_path / "half")
+    assert (r.returncode, r.stderr) == (1, b"cloche: left out: b c: it cannot be read\n")
+    assert [(p.name, p.read_bytes()) for p in (tmp_path / "half").iterdir()] == [("a", b"1\n")]
+    r = cli("cp", f"{box}:half", "-")
+    assert r.returncode == 1 and b"b c" in r.stderr and b"1\n" in r.stdout
+
+
 def test_folders_both_ways(cli, box, tmp_path):
     src = tmp_path / "src"
     (src / "a" / ("deep" * 50)).mkdir(parents=True)

@@ -4,12 +4,15 @@ meanwhile, the worker that packs the artifacts is stopped or never gets to an en
 import json
 import os
 import resource
+import signal
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import contract
+import pytest
 import service as services
 
 
@@ -165,3 +168,39 @@ def test_a_command_that_cannot_begin_ends_in_time_and_never_begins(boxes):
             c.close()
     contract.until(lambda: box.exec("true", timeout=1).reason == "exited", 30, "a free conversation")
     assert box.request("GET", "/files/stat", query={"path": "/workspace/ran"}).status == 404
+
+
+def spawner_of(one):
+    return next((int(p) for p in Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+                 if Path(f"/proc/{p}/comm").read_text().startswith("cloche-spawner")), None)
+
+
+@pytest.mark.parametrize("what, before, after", [("pause", "running", "running"), ("resume", "paused", "paused")])
+def test_a_pause_that_did_not_come_about_is_an_error(what, before, after):
+    """The spawner dies with the request in its hands: 503 with the cause, not 200 and "running"."""
+    with services.Service() as one:
+        box = one.root.box(memory="64m", resume_on_touch=False)
+        if before == "paused":
+            box.pause()
+        pid = spawner_of(one)
+        os.kill(pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(box.problem, 503, "UNAVAILABLE", "POST", f"/{what}")
+            contract.until(lambda: any(r["action"] == f"sandbox.{what}" for r in one.root.get("/v1/audit", limit=1000)["rows"][-1:]), 10)
+            assert not asked.done()
+            os.kill(pid, signal.SIGKILL)
+            problem = asked.result(20)
+        assert f"was not {what}d: the spawner went away" in problem["detail"] and problem["retryable"]
+        assert box.object()["state"] == after
+        contract.until(lambda: spawner_of(one) not in (None, pid), 10)
+        done = contract.until(lambda: (lambda a: a.status == 200 and a.json)(box.request("POST", f"/{what}")), 10)
+        assert done["state"] == {"pause": "paused", "resume": "running"}[what]
+
+
+def test_the_other_way_round_meanwhile(service, box):
+    """Pause and resume at once: each is answered with what it has asked for."""
+    for _ in range(10):
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(box.pause if i % 2 else box.resume) for i in range(4)]
+            assert [a.result(20)["state"] for a in asked] == ["running", "paused"] * 2
+    assert box.resume()["state"] == "running"

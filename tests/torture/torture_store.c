@@ -200,7 +200,7 @@ static void use_quotas(unsigned n)
 	q = quota_queue_new(2, 2);
 	if (t) {
 		taken = quota_acquire(t, "a", "s", &need, 0, &d, &e) == 0;
-		j = quota_report(t, "a", "s", 0);
+		j = quota_report(t, "a", "s", 0, 0);
 	}
 	if (q && quota_queue_push(q, "a", &need) == 0)
 		assert_ptr_equal(quota_queue_pop(q), &need);

@@ -181,6 +181,56 @@ static void test_endless_header(void **state)
 	free(r);
 }
 
+static int read_with_trailers(struct response *r, const char *fields, size_t piece, struct err *e)
+{
+	static const char head[] = OK "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n";
+	struct body b = {0};
+
+	response_init(r);
+	r->takes_trailers = true;
+	assert_int_equal(response_feed(r, head, sizeof head - 1, keep, &b, e), 0);
+	for (size_t done = 0, n, size = strlen(fields); done < size; done += n) {
+		n = size - done < piece ? size - done : piece;
+		if (response_feed(r, fields + done, n, keep, &b, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static void test_trailers(void **state)
+{
+	static const char *const bad[] = {"A\r\n\r\n", "A: b\n\r\n", ": b\r\n\r\n",
+					  "A: \033\r\n\r\n", "A: b\r\n\r\nx"};
+	struct response *r = malloc(sizeof *r);
+	struct err e = {0};
+	size_t size = 0;
+
+	(void)state;
+	assert_non_null(r);
+	for (size_t piece = 1; piece < 40; piece += 7) {
+		assert_int_equal(read_with_trailers(r, "\r\n", piece, &e), 0);
+		assert_int_equal(response_eof(r, &e), 0);
+		assert_null(response_trailer(r, "a", &size));
+		assert_int_equal(read_with_trailers(r, "B: 1\r\nCloche-Skipped:  2, d \r\n\r\n",
+						    piece, &e),
+				 0);
+		assert_memory_equal(response_trailer(r, "cloche-skipped", &size), "2, d", 4);
+		assert_int_equal(size, 4);
+		assert_int_equal(read_with_trailers(r, "B: 1\r\n", piece, &e), 0);
+		assert_int_equal(response_eof(r, &e), -1);
+		assert_null(response_trailer(r, "b", &size));
+		for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+			assert_int_equal(read_with_trailers(r, bad[i], piece, &e), -1);
+	}
+	assert_int_equal(read_with_trailers(r, "A: b\r\n", 6, &e), 0);
+	for (int i = 0, last = 0; last == 0; i++) {
+		assert_true(i < RESPONSE_HEADER_BYTES);
+		last = response_feed(r, "A: b\r\n", 6, NULL, NULL, &e);
+	}
+	assert_contains(e.text, "too long");
+	free(r);
+}
+
 static void test_sink_ends_it(void **state)
 {
 	static const char text[] = OK "Content-Length: 300\r\n\r\n";
@@ -328,9 +378,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answers),        cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_endless_header), cmocka_unit_test(test_sink_ends_it),
-		cmocka_unit_test(test_lines),          cmocka_unit_test(test_lines_refused),
-		cmocka_unit_test(test_event_data),     cmocka_unit_test(test_url_encode),
+		cmocka_unit_test(test_endless_header), cmocka_unit_test(test_trailers),
+		cmocka_unit_test(test_sink_ends_it),   cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_lines_refused),  cmocka_unit_test(test_event_data),
+		cmocka_unit_test(test_url_encode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,6 +86,8 @@ static void test_ended(void **state)
 	assert_int_equal(END_WITH(e.alone = 1), OK);
 	assert_int_equal(END_WITH(e.alone = 2), BAD);
 	assert_int_equal(END_WITH((e.alone = 1, e.survivors = 1)), BAD); /* who, then? */
+	assert_int_equal(END_WITH(e.full = FULL_DISK | FULL_INODES), OK);
+	assert_int_equal(END_WITH(e.full = 4), BAD);
 	assert_int_equal(END_WITH(e.wall_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.cpu_us = UINT64_MAX), BAD);
 	assert_int_equal(END_WITH(e.kept[0] = 5), BAD); /* beyond what was written */

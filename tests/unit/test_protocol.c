@@ -60,6 +60,7 @@ static const struct row {
 	{FRAME_ENTRY, FROM_GUEST, 34, 8232},
 	{FRAME_EVENT, FROM_GUEST, 6, 4104},
 	{FRAME_DONE, FROM_GUEST, 0, 0},
+	{FRAME_SKIPPED, FROM_GUEST, 6, 4104},
 };
 
 static bool has_stream(unsigned type)
@@ -78,10 +79,10 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 
 static void test_numbers(void **state)
 {
-	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32, 33,
-					   34, 35, 36, 37, 64, 65, 66,  67,  68,  69,  70, 71,
-					   72, 73, 80, 81, 82, 83, 84,  85,  86,  87,  88, 89,
-					   90, 91, 96, 97, 98, 99, 100, 101, 102, 103, 104};
+	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32,  33,
+					   34, 35, 36, 37, 64, 65, 66,  67,  68,  69,  70,  71,
+					   72, 73, 80, 81, 82, 83, 84,  85,  86,  87,  88,  89,
+					   90, 91, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105};
 
 	(void)state;
 	assert_int_equal(ARRAY_SIZE(numbers), ARRAY_SIZE(rows));

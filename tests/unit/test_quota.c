@@ -265,7 +265,7 @@ static void test_report(void **state)
 	(void)state;
 	assert_int_equal(acquire(t, "a", "s", &need, 0, &d), TAKEN);
 	assert_int_equal(run(t, "a", NULL, 0, &d), TAKEN);
-	j = quota_report(t, "a", "s", 0);
+	j = quota_report(t, "a", "s", 7, 0);
 	used = json_object_get(j, "used");
 	assert_int_equal(json_integer_value(json_object_get(used, "runs_per_minute")), 1);
 	assert_int_equal(json_integer_value(json_object_get(used, "memory")), 1 << 20);
@@ -277,11 +277,49 @@ static void test_report(void **state)
 	assert_int_equal(json_integer_value(json_object_get(used, "sandboxes")), 1);
 	assert_int_equal(json_integer_value(json_object_get(used, "runs_per_minute")), 0);
 	json_decref(j);
-	j = quota_report(t, "nobody", NULL, 0);
+	j = quota_report(t, "nobody", NULL, 9, 0);
 	assert_int_equal(
 		json_integer_value(json_object_get(json_object_get(j, "limits"), "memory")),
 		1 << 30);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "used"), "kept")),
+			 9);
 	json_decref(j);
+	quota_table_free(t);
+}
+
+/* ----------------------------------------------------------------------------------- what is kept */
+
+static void test_kept(void **state)
+{
+	const struct quota q = quota_of("{\"kept\":1000}"), own = quota_of("{\"kept\":5000}");
+	struct quota_table *t = table(&q, NULL);
+	struct quota_denial d;
+	json_t *j;
+
+	(void)state;
+	assert_true(quota_kept_limit(t, "a") == 1000);
+	assert_true(quota_keep(t, "a", 300, 700, 0));
+	assert_false(quota_keep(t, "a", 300, 1, 0));
+	assert_true(quota_keep(t, "b", 0, 1000, 0)); /* another's own */
+	j = quota_report(t, "a", NULL, 300, 0);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(j, "used"), "kept")),
+			 1000);
+	json_decref(j);
+	quota_keep_end(t, "a", 200);
+	assert_true(quota_keep(t, "a", 500, 0, 0));
+	assert_false(quota_keep(t, "a", 501, 0, 0));
+	assert_false(quota_keep(t, "a", 0, UINT64_MAX, 0));
+	assert_false(quota_keep(t, "a", UINT64_MAX, 1, 0));
+	assert_int_equal(quota_set_owner(t, "c", &own, 0), 0);
+	assert_true(quota_kept_limit(t, "c") == 5000 && quota_keep(t, "c", 0, 5000, 0));
+	/* what is on its way is not forgotten when there are too many owners */
+	for (char name[] = "m"; name[0] < 'z'; name[0]++)
+		(void)!run(t, name, NULL, 0, &d);
+	assert_false(quota_keep(t, "a", 501, 0, 0));
+	assert_true(quota_kept_limit(t, "c") == 5000);
+	quota_keep_end(t, "b", UINT64_MAX);
+	assert_true(quota_keep(t, "b", 0, 1000, 0));
+	quota_keep_end(t, "nobody", 1);
 	quota_table_free(t);
 }
 
@@ -405,8 +443,9 @@ int main(void)
 		cmocka_unit_test(test_rate),          cmocka_unit_test(test_output),
 		cmocka_unit_test(test_hostile_names), cmocka_unit_test(test_many_owners),
 		cmocka_unit_test(test_own_quota),     cmocka_unit_test(test_report),
-		cmocka_unit_test(test_json),          cmocka_unit_test(test_json_refused),
-		cmocka_unit_test(test_queue),         cmocka_unit_test(test_queue_remove),
+		cmocka_unit_test(test_kept),          cmocka_unit_test(test_json),
+		cmocka_unit_test(test_json_refused),  cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_queue_remove),
 	};
 
 	return cmocka_run_group_tests_name("quota", tests, NULL, NULL);

@@ -81,6 +81,7 @@ static void test_run_round_trip(void **state)
 
 	(void)state;
 	scratch_open(&t);
+	a.limits = (char *)"{\"a\":1}";
 	must(store_run_put(t.store, &a, &e), e);
 	must(store_run_get(t.store, "run_1", &b, &e), e);
 	assert_true(!b.ended && b.exit_code == -1 && !b.result && !b.error_code && !b.session);
@@ -93,6 +94,7 @@ static void test_run_round_trip(void **state)
 	a.artifact_path = (char *)"/a/b";
 	a.ended_ms = 2000;
 	a.input_bytes = 1ull << 40;
+	a.limits = (char *)"not this one"; /* they stay what they were at the beginning */
 	must(store_run_put(t.store, &a, &e), e);
 	must(store_run_get(t.store, "run_1", &b, &e), e);
 	assert_string_equal(b.sandbox, "sbx_gone");
@@ -100,6 +102,7 @@ static void test_run_round_trip(void **state)
 	assert_string_equal(b.error_code, "SANDBOX_COMMAND_TIMEOUT");
 	assert_string_equal(b.result, "{}");
 	assert_string_equal(b.artifact_path, "/a/b");
+	assert_string_equal(b.limits, "{\"a\":1}");
 	assert_true(b.ended && b.reason == REASON_TIMEOUT && b.exit_code == 3);
 	assert_true(b.ended_ms == 2000 && b.input_bytes == 1ull << 40);
 	stored_run_done(&b);
@@ -504,6 +507,98 @@ static void test_retention(void **state)
 	scratch_close(&t);
 }
 
+static uint64_t kept_of(struct store *s, const char *owner)
+{
+	uint64_t bytes;
+	struct err e = {0};
+
+	must(store_kept(s, owner, &bytes, &e), e);
+	return bytes;
+}
+
+static void put_kept(struct store *s, const char *id, const char *owner, bool ended,
+		     const char *result, uint64_t artifacts)
+{
+	struct stored_run r = some_run(id, "sbx_1");
+	struct err e = {0};
+
+	r.owner = (char *)(uintptr_t)owner;
+	r.ended = ended;
+	r.ended_ms = ended ? 1000 : 0;
+	r.result = (char *)(uintptr_t)result;
+	r.artifact_path = artifacts ? (char *)(uintptr_t)id : NULL;
+	r.artifact_bytes = artifacts;
+	must(store_run_put(s, &r, &e), e);
+}
+
+/* The sum follows each row, through a roll-back and a restart. */
+static void test_kept(void **state)
+{
+	struct stored_run r;
+	struct scratch t;
+	struct err e = {0};
+	char id[40];
+
+	(void)state;
+	scratch_open(&t);
+	assert_true(kept_of(t.store, "a") == 0);
+	put_kept(t.store, "run_1", "a", false, NULL, 0);
+	put_kept(t.store, "run_1", "a", false, "12345", 0);
+	put_kept(t.store, "run_1", "a", true, "\xc3\xa4\xc3\xa4", 4096); /* bytes, not characters */
+	put_kept(t.store, "run_2", "a", false, "12", 8192);
+	put_kept(t.store, "run_3", "b", true, "123", 0);
+	assert_true(kept_of(t.store, "a") == 4 + 4096 + 2 + 8192);
+	must(store_begin(t.store, &e), e);
+	put_kept(t.store, "run_4", "a", true, "1234567", 0);
+	store_rollback(t.store);
+	scratch_reopen(&t);
+	assert_true(kept_of(t.store, "a") == 4 + 4096 + 2 + 8192 && kept_of(t.store, "b") == 3);
+
+	/* the oldest that has ended */
+	put_kept(t.store, "run_5", "a", true, "1", 4096);
+	put_kept(t.store, "run_6", "a", true, "1", 0);
+	must(store_run_oldest(t.store, "a", true, NULL, id, &e), e);
+	assert_string_equal(id, "run_1");
+	must(store_run_oldest(t.store, "a", true, "run_1", id, &e), e);
+	assert_string_equal(id, "run_5");
+	must(store_artifacts_forget(t.store, "run_1", &e), e);
+	must(store_run_get(t.store, "run_1", &r, &e), e);
+	assert_true(!r.artifact_path && r.artifact_bytes == 0 && r.result);
+	stored_run_done(&r);
+	must(store_artifacts_old(t.store, 1001, id, &e), e);
+	assert_string_equal(id, "run_5");
+	assert_int_equal(store_artifacts_old(t.store, 1000, id, &e), 1);
+	must(store_artifacts_forget(t.store, "run_5", &e), e);
+	assert_int_equal(store_run_oldest(t.store, "a", true, NULL, id, &e), 1);
+	must(store_run_oldest(t.store, "a", false, "run_1", id, &e), e);
+	assert_string_equal(id, "run_5");
+	must(store_run_forget(t.store, "run_5", &e), e);
+	assert_int_equal(store_run_get(t.store, "run_5", &r, &e), 1);
+	assert_true(kept_of(t.store, "a") == 4 + 2 + 8192 + 1);
+	assert_int_equal(store_run_oldest(t.store, "b", false, "run_3", id, &e), 1);
+	scratch_close(&t);
+}
+
+/* A run is not removed over its artifacts: nobody would find them again. */
+static void test_retention_leaves_artifacts(void **state)
+{
+	const struct retention keep = {.audit_ms = 1 << 30};
+	struct scratch t;
+	struct err e = {0};
+
+	(void)state;
+	scratch_open(&t);
+	put_kept(t.store, "run_1", "a", true, "1", 4096);
+	put_kept(t.store, "run_2", "a", true, "1", 0);
+	must(store_retain(t.store, &keep, &e), e);
+	runs_are(t.store, NULL, false, UINT_MAX, "1 ");
+	must(store_artifacts_forget(t.store, "run_1", &e), e);
+	must(store_retain(t.store, &keep, &e), e);
+	runs_are(t.store, NULL, false, UINT_MAX, "");
+	assert_true(kept_of(t.store, "a") == 0);
+	scratch_close(&t);
+}
+
 static void test_sha256(void **state)
 {
 	char hash[65];
@@ -533,6 +628,8 @@ int main(void)
 		cmocka_unit_test(test_transactions),
 		cmocka_unit_test(test_idempotency),
 		cmocka_unit_test(test_retention),
+		cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_retention_leaves_artifacts),
 		cmocka_unit_test(test_sha256),
 	};
 

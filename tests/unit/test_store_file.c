@@ -187,11 +187,18 @@ static void test_migration(void **state)
 	struct scratch t;
 	struct err e = {0};
 	int64_t rows, bad;
+	uint64_t kept;
 	char head[65];
 	int version;
 
 	(void)state;
 	make_version1(&t);
+	tamper(t.path,
+	       "INSERT INTO runs VALUES (2, 'run_2', 'sbx_old', 'uid:1', NULL, 'run', '00', 1, 1, 'exited', "
+	       "NULL, 0, '{\"artifacts\":[{\"bytes\":0,\"skipped\":null},{\"bytes\":5000,\"skipped\":null},"
+	       "{\"bytes\":null,\"skipped\":\"too large\"}]}', 'run_2', 1, 5);"
+	       "INSERT INTO runs VALUES (3, 'run_3', 'sbx_old', 'uid:1', NULL, 'run', '00', 1, 1, 'exited', "
+	       "NULL, 0, 'no json', 'run_3', 1, 5)");
 	assert_null(store_open_reader(t.path, &e));
 	assert_contains(e.text, "has format 1");
 	t.store = open_store(t.path);
@@ -203,6 +210,11 @@ static void test_migration(void **state)
 	assert_int_equal(b.reason, REASON_LOST);
 	stored_sandbox_done(&b);
 	must(store_run_get(t.store, "run_old", &r, &e), e);
+	stored_run_done(&r);
+	must(store_run_get(t.store, "run_2", &r, &e), e);
+	assert_true(r.artifact_bytes == 4096 + 8192); /* in blocks, of those that were kept */
+	must(store_kept(t.store, "uid:1", &kept, &e), e);
+	assert_true(kept == 4096 + 8192 + strlen(r.result) + strlen("no json"));
 	stored_run_done(&r);
 	must(store_key_find(t.store, "clk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", &k, &e), e);
 	assert_string_equal(k.id, "key_0000000000000001");

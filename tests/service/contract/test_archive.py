@@ -33,6 +33,55 @@ def member(name, kind, target="", **more):
     return info
 
 
+def read_raw(box, query, fields=()):
+    """An archive with the fields behind it, which http.client throws away: (header, body of chunks, trailer)."""
+    with box.client.socket() as s:
+        s.sendall("".join([f"GET {box.path}/archive?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", *fields,
+                           "\r\n"]).encode())
+        raw = b"".join(iter(lambda: s.recv(1 << 16), b""))
+    head, _, rest = raw.partition(b"\r\n\r\n")
+    body = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        if int(size, 16) == 0:
+            return head.decode(), body, rest.decode()
+        body, rest = body + rest[:int(size, 16)], rest[int(size, 16) + 2:]
+    raise AssertionError("the archive was cut")
+
+
+def test_what_cannot_be_read_is_left_out_and_named(box):
+    """One entry of mode 0 does not end the archive; a client that takes trailers is told what is missing."""
+    exited(box.exec("mkdir -p t/locked t/open; echo x >t/locked/f; echo 1 >t/open/a; echo 2 >'t/open/no, no'; echo 3 >t/z; "
+                    "chmod 0 t/locked 't/open/no, no'"))
+    with tarfile.open(fileobj=io.BytesIO(box.pack("/workspace/t"))) as t:
+        assert sorted(t.getnames()) == ["locked", "open", "open/a", "z"] and t.getmember("locked").mode == 0
+        assert t.extractfile("z").read() == b"3\n"
+    head, body, trailer = read_raw(box, "path=/workspace/t", ["TE: gzip, trailers\r\n"])
+    assert "Trailer: Cloche-Skipped\r\n" in head + "\r\n"
+    name, _, value = trailer.strip().partition(": ")
+    assert name == "Cloche-Skipped" and sorted(value.split(", ")) == sorted(["2", "locked", "open/no%2C%20no"])
+    assert tarfile.open(fileobj=io.BytesIO(body)).getnames()
+    for fields in ((), ["TE: trailersx\r\n"], ["TE: deflate\r\n"]):
+        head, body, trailer = read_raw(box, "path=/workspace/t", fields)
+        assert "Cloche-Skipped" not in head and trailer == "\r\n" and body
+    head, body, trailer = read_raw(box, "path=/workspace/t/open", ["TE: trailers\r\n"])
+    exited(box.exec("chmod 700 t/locked 't/open/no, no'"))
+    assert read_raw(box, "path=/workspace/t", ["TE: trailers\r\n"])[2] == "\r\n"
+
+
+def test_names_of_what_cannot_be_read_are_bounded(box):
+    exited(box.exec(["sh", "-c", "mkdir m; cd m; for i in $(seq 300); do : >$i-$(printf %0100d 0); done; chmod 0 *"], timeout="30s"))
+    _, body, trailer = read_raw(box, "path=/workspace/m", ["TE: trailers\r\n"])
+    count, *names = trailer.strip().partition(": ")[2].split(", ")
+    assert count == "300" and 20 < len(names) < 300 and len(trailer) < 8300 and body == bytes(2 * BLOCK)
+
+
+def test_the_whole_root(box):
+    """/ has what the sandbox's user may not read; it comes all the same, but for other file systems."""
+    names = tarfile.open(fileobj=io.BytesIO(box.pack("/etc"))).getnames()
+    assert "passwd" in names and "hostname" in names
+
+
 def unpacked(box, data, path="/workspace"):
     r = box.unpack(path, data, timeout=60)
     assert r.status == 204, r

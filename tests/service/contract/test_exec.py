@@ -229,3 +229,9 @@ def test_usage_is_the_commands(box):
     ids=str)
 def test_refused(box, body):
     box.problem(400, "INVALID_REQUEST", "POST", "/exec", json=body)
+
+
+@pytest.mark.parametrize("command, hit", [("head -c 99m /dev/zero >/tmp/f", ["disk"]), ("true", [])])
+def test_a_full_place_is_told(boxes, command, hit):
+    r = boxes(memory="256m").exec(["sh", "-c", command])
+    assert r.limits_hit == hit and (r.exit_code == 0) == (not hit)

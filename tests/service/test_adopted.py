@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cloched is killed while runs are under way: the next one has an eye on their limits, too."""
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import contract
+import pytest
+import service as services
+
+
+@pytest.fixture(scope="module")
+def mine():
+    with services.Service() as one:
+        yield one
+
+
+def cloched_of(one):
+    return next((int(p) for p in Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+                 if Path(f"/proc/{p}/comm").read_text().strip() == "cloched"), None)
+
+
+BUSY = "while :; do :; done"
+CASES = {
+    "cpu_time": ({"command": BUSY, "cpu_time": "1s", "cpus": 1}, "cpu_time", []),
+    "idle_timeout": ({"command": "echo once; sleep 100", "idle_timeout": "1s"}, "idle_timeout", []),
+    "output_limit": ({"command": "sleep 1; head -c 5000 /dev/zero; sleep 100", "max_output": 1000, "on_output_limit": "kill"},
+                     "output_limit", None),
+    "max_output": ({"command": "sleep 1; head -c 5000 /dev/zero", "max_output": 1000}, "exited", ["output"]),
+    "timeout": ({"command": BUSY, "timeout": "3s"}, "timeout", []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_limits_hold_for_who_takes_it_up(mine, name):
+    body, reason, hit = CASES[name]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: mine.root.request("POST", "/v1/runs", json={"timeout": "60s", "memory": "64m", **body}, check=False))
+        running = contract.until(lambda: [r for r in mine.root.get("/v1/runs", limit=1)["runs"] if r["state"] == "running"], 10)
+        contract.until(lambda: any(b["state"] == "running" for b in [mine.root.get(f"/v1/sandboxes/{running[0]['sandbox']}")]), 10)
+        before = cloched_of(mine)
+        os.kill(before, signal.SIGKILL)
+        assert asked.exception(20), "its connection was cut"
+    contract.until(lambda: cloched_of(mine) not in (None, before), 10)
+    mine.wait_ready()
+    run = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{running[0]['id']}")), 20)
+    result = run["result"]
+    assert result["reason"] == reason, result
+    assert hit is None or result["limits_hit"] == hit
+    if name in ("max_output", "output_limit"):
+        assert result["output"]["stdout"]["kept"] <= 1001 and result["output"]["stdout"]["bytes"] > 1000
