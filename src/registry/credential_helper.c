@@ -50,7 +50,7 @@ static int start(struct helper *h, struct err *e)
 	char get[] = "get", *argv[] = {h->program, get, NULL};
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
-	sigset_t none;
+	sigset_t none, usual;
 	int in[2], out[2], r;
 
 	if (pipe2(in, O_CLOEXEC) < 0)
@@ -61,13 +61,17 @@ static int start(struct helper *h, struct err *e)
 		return err_set(e, errno, "make a pipe");
 	}
 	sigemptyset(&none);
+	sigemptyset(&usual);
+	sigaddset(&usual, SIGPIPE); /* which this program may ignore */
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, in[0], 0);
 	posix_spawn_file_actions_adddup2(&actions, out[1], 1);
 	posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
 	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+						      POSIX_SPAWN_SETSIGDEF);
 	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &usual);
 	r = posix_spawnp(&h->pid, h->program, &actions, &attributes, argv, environ);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);

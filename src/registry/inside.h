@@ -19,9 +19,11 @@ struct source {
 	bool insecure;
 	bool may_be_plain; /* http will do when https is not spoken */
 	bool port_given;
-	bool login_allowed;     /* stored logins may be used for it */
-	const char *ca_file;    /* of the configuration, or NULL */
-	enum reach first_reach; /* how far inside it may be */
+	bool login_allowed;  /* stored logins may be used for it */
+	const char *ca_file; /* of the configuration, or NULL */
+	bool configured;
+	enum reach
+		first_reach; /* how far inside it may be; once it has answered, no further than that */
 	/* learnt */
 	bool answered;
 	enum reach reach; /* how far inside it is */

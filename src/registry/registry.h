@@ -22,7 +22,8 @@
  *  - What is sent compressed beyond what the media type says is refused: no hidden bombs.
  *
  * Blocking, one thread; one loop drives all transfers. libcurl resolves names in threads of its own, so a
- * program that forks does it before registry_open() or after registry_close(). SIGPIPE should be ignored.
+ * program that forks without exec does it before registry_open(): one that waits for a silent name server outlives
+ * registry_close() by some seconds. SIGPIPE should be ignored.
  * Not to be linked into what starts often: libcurl takes 5 ms to load.
  */
 #ifndef REGISTRY_REGISTRY_H

@@ -344,12 +344,17 @@ static void judge(struct request *q)
 	if (s && status && q->cause == REGISTRY_NONE) {
 		s->answered = true;
 		s->reach = q->t.answer.reach;
+		/* A name that has another address the next time leads us no further inside. */
+		if (!s->configured && !q->t.proxied && s->reach < s->first_reach)
+			s->first_reach = s->reach;
 	}
 	if (q->cause == REGISTRY_NONE && (status == 200 || status == 206)) {
 		q->done = true;
 		return;
 	}
-	if (q->cause == REGISTRY_NONE && status == 401 && s && q->logins < LOGINS_MAX) {
+	/* What a redirect leads to has no say in where our login goes. */
+	if (q->cause == REGISTRY_NONE && status == 401 && s && q->t.hops == 0 &&
+	    q->logins < LOGINS_MAX) {
 		log_in(q);
 		return;
 	}

@@ -52,7 +52,7 @@ static void apply_site(struct source *s, const struct registry_site *site)
 		return;
 	s->insecure = site->insecure;
 	s->ca_file = site->ca_file;
-	s->login_allowed = true;
+	s->configured = s->login_allowed = true;
 	s->may_be_plain |= site->insecure;
 	s->first_reach = REACH_NEVER;
 }
@@ -98,7 +98,7 @@ static int make_mirror(struct registry *r, struct source *s, const char *text, s
 		return err_set(e, ENOMEM, "prepare a registry");
 	s->may_be_plain = false;
 	s->port_given = true; /* the URL says it all */
-	s->login_allowed = true;
+	s->configured = s->login_allowed = true;
 	s->first_reach = REACH_NEVER;
 	if (set_base(s, u.tls, s->name, e) < 0 ||
 	    set_repository(s, path + (*path == '/'), r->reference.repository, e) < 0)

@@ -150,6 +150,8 @@ static void set_options(struct transfer *t)
 	curl_easy_setopt(c, CURLOPT_PRIVATE, t);
 	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, t->curl_error);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	/* Do not wait for a thread that waits for a silent name server: 20 s more than the time for it. */
+	curl_easy_setopt(c, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(c, CURLOPT_NOPROGRESS, 1L);
 	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);

@@ -403,6 +403,22 @@ def test_password_is_not_for_everybody(out, tmp_path):
         assert thief.requests and not any("authorization" in r.headers for r in thief.requests)
 
 
+def test_a_cdn_does_not_ask_for_logins(out, tmp_path):
+    """401 from where a redirect led to: its challenge is not followed, with a stored login least of all."""
+    import base64
+
+    with Script([]) as thief, Script([]) as cdn, Script([]) as s:
+        (tmp_path / "config.json").write_text(json.dumps(
+            {"auths": {h: {"auth": base64.b64encode(b"ada:lovelace").decode()} for h in (s.host, cdn.host, thief.host)}}))
+        thief.routes = [("/", lambda c, r: write(c, body=b'{"token":"x"}'))]
+        for scheme in (f'Bearer realm="{thief.url}/token"', 'Basic realm="x"'):
+            cdn.routes = challenge(scheme)
+            s.routes = serve_image(IMAGE, blob=lambda c, r: write(c, "307 X", Location=cdn.url + r.path))
+            a = pull(f"{s.host}/x", out, env={"DOCKER_CONFIG": str(tmp_path)}, attempts=1)
+            assert a.cause == "UNAUTHORISED" and cdn.requests and not thief.requests
+            assert not any("authorization" in r.headers for r in s.requests + cdn.requests)
+
+
 # ------------------------------------------------------------------------------------------------------- patience
 
 

@@ -5,7 +5,9 @@ controls show that each can be reached by somebody who may."""
 import contextlib
 import ctypes
 import os
+import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -19,16 +21,21 @@ PUBLIC, PUBLIC_2, PRIVATE, PRIVATE_2, METADATA = "93.184.216.34", "8.8.4.4", "10
 CGNAT, SIX, ULA = "100.64.1.1", "2606:4700:4700::1111", "fd00::7"
 IMAGE = Image(layers=1, size=10_000)
 NAMES = {"public.test": [PUBLIC], "private.test": [PRIVATE], "local.test": ["127.0.0.1"], "six.test": ["::1"],
-         "metadata.test": [METADATA], "both.test": [PUBLIC, "127.0.0.1"], "other.test": [PUBLIC_2], "cgnat.test": [CGNAT]}
+         "metadata.test": [METADATA], "both.test": [PUBLIC, "127.0.0.1"], "other.test": [PUBLIC_2], "cgnat.test": [CGNAT],
+         "turns.test": [PUBLIC, PRIVATE]}
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Machine:
-    def __init__(self, folder):
+    def __init__(self, folder, authority):
         hosts = folder / "hosts"
         hosts.write_text("127.0.0.1 localhost\n::1 localhost\n" +
                          "".join(f"{a} {n}\n" for n, all_of_it in NAMES.items() for a in all_of_it))
         script = f"mount --make-rprivate / && mount --bind {hosts} /etc/hosts && ip link set lo up"
+        resolv = folder / "resolv.conf"
+        resolv.write_text("nameserver 127.0.0.1\n")
+        script += f" && mount --bind {resolv} /etc/resolv.conf"
+        script += f" && mount --bind {authority.file} /etc/ssl/certs/ca-certificates.crt"
         for a in (PUBLIC, PUBLIC_2, PRIVATE, PRIVATE_2, METADATA, CGNAT):
             script += f" && ip address add {a}/32 dev lo"
         for a in (SIX, ULA):
@@ -38,18 +45,18 @@ class Machine:
         assert self.process.stdout.readline() == b"up\n"
         self.prefix = ["nsenter", "-m", "-n", "-t", str(self.process.pid)]
 
-    def listen(self, address, port=0):
-        """A listening socket of that machine, in this process."""
+    def listen(self, address, port=0, make=None):
+        """A listening socket of that machine (or what make() makes there), in this process."""
         made = []
+        make = make or (lambda: socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET))
 
-        def make():
+        def enter():
             fd = os.open(f"/proc/{self.process.pid}/ns/net", os.O_RDONLY)
             if LIBC.setns(fd, 0x40000000) == 0:
                 with contextlib.suppress(OSError):
-                    made.append(socket.create_server((address, port),
-                                                     family=socket.AF_INET6 if ":" in address else socket.AF_INET))
+                    made.append(make())
             os.close(fd)
-        thread = threading.Thread(target=make)
+        thread = threading.Thread(target=enter)
         thread.start()
         thread.join()
         assert made, f"cannot listen on {address}"
@@ -61,10 +68,10 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
+def machine(tmp_path_factory, authority):
     cloche.need("root")
     registries.need("unshare", "nsenter", "ip")
-    one = Machine(tmp_path_factory.mktemp("machine"))
+    one = Machine(tmp_path_factory.mktemp("machine"), authority)
     yield one
     one.close()
 
@@ -170,6 +177,31 @@ def test_a_name_with_two_addresses(machine, canary, out):
         assert canary.connections() == 0
 
 
+@pytest.mark.parametrize("turn", [True, False])
+def test_a_registry_moves_inside(machine, authority, out, turn):
+    """A person may name a private registry. One that has answered from a public address is public from then on, also when its
+    name has another address by the time of the blobs. (Control: from the private address alone it is pulled.)"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(f"turns{turn}", "DNS:turns.test"))
+    inside = []
+
+    def manifest(c, request):
+        if turn:
+            public.close()
+            inside.append(Script(serve_image(IMAGE), sock=machine.listen(PRIVATE, public.port), tls=context))
+        serve_image(IMAGE)[0][1](c, request)
+        return False
+
+    first = PUBLIC if turn else PRIVATE
+    with Script(serve_image(IMAGE, manifest=manifest), sock=machine.listen(first), tls=context) as public:
+        a = pull(f"turns.test:{public.port}/x", out, prefix=machine.prefix, attempts=1)
+    if turn:
+        assert a.cause in ("FORBIDDEN", "UNREACHABLE") and inside[0].connections == 0, a.error
+        inside[0].close()
+    else:
+        assert a.cause == "NONE", a.error
+
+
 def test_names_of_images(machine, canary, out):
     """The name itself: a private registry is a person's business, this machine must be called by its name, link-local
     addresses are nobody's; for a name that a client of the service chose, only what the operator configured."""
@@ -204,3 +236,26 @@ def test_a_connection_that_is_open_already(machine, canary, out):
     # the mirror was asked as a mirror, before and after, and never through the registry
     assert a.cause == "NONE" and len(paths) >= 2 and s.requests
     assert not any("stolen" in p for p in paths)
+
+
+def test_dns_that_is_silent(machine, out):
+    """A name server that says nothing: an error in time, and Ctrl-C ends the wait at once."""
+    def silent():
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.bind(("127.0.0.1", 53))
+        return s
+
+    with machine.listen("127.0.0.1", make=silent) as s:
+        a = pull("unknown.test/x", out, prefix=machine.prefix, connect_ms=500)
+        assert a.cause == "UNREACHABLE" and a.seconds < 3, a.seconds
+        s.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while s.recv(512):  # the first pull's questions
+                pass
+        s.settimeout(10)
+        process = registries.start("unknown.test/x", out, prefix=machine.prefix)
+        s.recv(512)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        a = registries.finish(process, began)
+        assert a.cause == "CANCELLED" and a.seconds < 1

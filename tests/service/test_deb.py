@@ -61,14 +61,14 @@ def sections(text):
     """{section: {key: value as text}} of the shipped file with everything switched on, and that YAML."""
     lines, found, section = [], {}, None
     for line in text.splitlines():
-        top = re.fullmatch(r"(?:# )?(service|defaults|policy|uid_range):(| [0-9:]+)", line)
-        key = re.fullmatch(r"  (?:# )?(  )?([a-z_]+):(?: (\S.*))?", line)
+        top = re.fullmatch(r"(?:# )?(service|defaults|policy|uid_range|registries):(| [0-9:]+)", line)
+        key = re.fullmatch(r"  (?:# )?(  )?([a-z_]+|[a-z.]+\.[a-z]+(?::\d+)?):(?: (\S.*))?", line)
         if top:
             section = top[1]
             found[section] = {} if not top[2] else top[2].strip()
             lines.append(line.removeprefix("# "))
         # an explanation may hold a colon, too: a key's value is one word or in brackets
-        elif key and section and re.fullmatch(r"\S*|\[.*\]", key[3] or ""):
+        elif key and section and re.fullmatch(r"\S*|\[.*\]|\{.*\}", key[3] or ""):
             if not key[1]:
                 found[section][key[2]] = key[3]
             lines.append("  " + line[2:].removeprefix("# "))
@@ -101,6 +101,7 @@ def test_configuration_names_every_default():
     names = {(r if isinstance(r, str) else r["name"]).replace("-", "_") for r in rows} - {"service"}  # which one answers
     assert set(found["defaults"]) == names
     limits = {"memory", "memory_swap", "cpus", "pids_limit", "timeout", "cpu_time", "idle_timeout", "max_output"}
+    assert set(found["registries"]) == {"docker.io", "registry.example.org:5000"}
     assert set(found["policy"]) == limits | {"best_effort", "volume_roots", "images", "image_user"}
     source = (cloche.TOP / "src/sandbox/options.c").read_text()
     assert {n.replace("-", "_") for n in re.findall(r'\{"([a-z-]+)"[^}]*?amount_\w+', source)} == limits
