@@ -79,10 +79,11 @@ static void on_started(struct run *r)
 				   r->result.id, "sandbox", r->result.sandbox));
 }
 
-/* Nothing was begun. */
+/* Nothing was begun. That there is no such image is the request's fault, too. */
 static bool was_refused(const struct run *r)
 {
-	return (r->busy && !r->started) || sandbox_was_refused(r->box);
+	return (r->busy && !r->started) || sandbox_was_refused(r->box) ||
+	       (r->box->refused && r->box->failed_code == CODE_SANDBOX_IMAGE_MISSING);
 }
 
 static void answer_refusal(struct call *c, const struct run *r)

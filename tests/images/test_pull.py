@@ -86,7 +86,7 @@ def test_twenty_pull_at_once(near, hub):
         out, err = j.communicate(timeout=120)
         assert j.returncode == 0 and len(out) == 60000, err
     consistent(near)
-    gets = [x for x in requests(hub, digest) if "http.response.status=200" in x and "response completed" in x]
+    gets = [x for x in requests(hub, digest) if '"GET /v2/' in x and '" 200 ' in x]
     assert len(gets) == 1, gets
 
 

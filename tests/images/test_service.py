@@ -60,8 +60,7 @@ def test_environment(host, service):
 
 def test_no_such_image(service):
     for name in ("cloche-test/nosuch:1", "nosuch"):
-        r = service.root.run(["true"], image=name)
-        assert (r.reason, r.error_code, r.stage) == ("image_missing", "SANDBOX_IMAGE_MISSING", None)
+        service.root.problem(404, "SANDBOX_IMAGE_MISSING", "POST", "/v1/runs", json={"command": ["true"], "image": name})
         service.root.problem(404, "SANDBOX_IMAGE_MISSING", "POST", "/v1/sandboxes", json={"image": name})
     assert service.root.request("POST", "/v1/runs", json={"command": ["true"], "image": "../x"}, check=False).status == 400
 
