@@ -9,12 +9,18 @@ One module, no dependencies: it runs the `cloche` command with --json and gives 
 keyword arguments named as the command's options: timeout="3s", memory="128m", pids_limit=32, env={...},
 in_=["data.csv"], out="results". A command that fails, a timeout, an out-of-memory kill are results, not
 exceptions; ClocheError means that the request itself was wrong or cloche is not usable here.
+
+    >>> [r.stdout for r in cloche.map(["print(1)", "print(2)"], timeout="2s")]
+    ['1\n', '2\n']
 """
 import base64
 import json
 import os
+import signal
 import subprocess
+import threading
 
+# map is not among them: `from cloche import *` leaves the built-in one alone.
 __all__ = ["ClocheError", "Result", "run", "run_python", "run_bash", "run_node"]
 
 
@@ -98,3 +104,59 @@ def run_bash(code, *args, **limits):
 def run_node(code, *args, **limits):
     """Run JavaScript. args become process.argv[2:]."""
     return _call("node", ["-", *args], code, limits)
+
+
+class _Feed(threading.Thread):
+    """Writes a line for every item; what goes wrong is kept in .problem."""
+
+    def __init__(self, pipe, items):
+        super().__init__(daemon=True)
+        self.pipe, self.items, self.count, self.problem = pipe, items, 0, None
+
+    def run(self):
+        try:
+            with self.pipe:
+                for item in self.items:
+                    self.pipe.write(json.dumps(item).encode() + b"\n")
+                    self.pipe.flush()
+                    self.count += 1
+        except BrokenPipeError:
+            pass  # its exit says why
+        except BaseException as problem:
+            self.problem = problem
+
+
+def map(codes, language="python", jobs=None, **limits):
+    """Run each of many codes in a sandbox of its own, so many at a time, and yield what they came to, in order.
+
+    codes may be any iterable, of strings or of dicts with "code" and, if wanted, "args", "stdin" and "tag" (a string; it
+    is the result's .tag). It is read no further ahead than it has to be. Where nothing was run, a ClocheError is
+    yielded in its place. Who stops iterating ends what runs.
+    """
+    program = os.environ.get("CLOCHE", "cloche")
+    argv = [program, language, "--map", "-", "--quiet", *_options({"jobs": jobs, **limits})]
+    try:
+        p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as problem:
+        raise ClocheError(f"cannot run {program}: {problem.strerror}") from problem
+    feed, count = _Feed(p.stdin, codes), 0
+    feed.start()
+    try:
+        for line in p.stdout:
+            row, count = json.loads(line), count + 1
+            answer = Result(row["result"]) if "result" in row else ClocheError(row["error"]["detail"])
+            answer.tag = row["tag"]
+            yield answer
+        words = p.stderr.read().decode("utf-8", "replace").strip()
+        feed.join()
+        if feed.problem:
+            raise feed.problem
+        if p.wait() not in (0, 1) and count < max(feed.count, 1):
+            raise ClocheError(words or f"{program} ended with {p.returncode}")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):  # the second ends what runs
+            if p.poll() is None:
+                p.send_signal(number)
+        p.wait()
+        p.stdout.close()
+        p.stderr.close()

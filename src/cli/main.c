@@ -19,15 +19,23 @@ static const char *const exec_rows[] = {"env",     "env-file",   "workdir",
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
 
 /* clang-format off */
+static const char map_help[] =
+	"With --map each line of FILE is a run: a string, which is the code (of run: a command for sh -c), or\n"
+	"an object with \"code\" (of run: \"command\") that may have \"args\", \"stdin\" and \"tag\". Without stdin the code\n"
+	"goes in as with -, with it as with -c. Options hold for every run. A line {\"index\",\"tag\",\"result\"} comes for\n"
+	"each, in the order of FILE; one that is no run has \"error\" in the place of \"result\". Exit status: 0 all\n"
+	"results are ok, 1 some are not, 125 some lines have none, 130 interrupted. The first Ctrl-C lets what\n"
+	"runs come to its end, the second ends it; --resume goes on with what has no line in --results.\n";
+
 const struct verb verbs[] = {
 	{"run", "[OPTION...] [--] COMMAND [ARG...]", "run a command in a new sandbox", verb_run,
-	 language_options + 1, sandbox_options_all},
+	 language_options + 1, sandbox_options_all, .more = map_help},
 	{"python", CODE, "run Python code in a new sandbox", verb_language,
-	 language_options, sandbox_options_all},
+	 language_options, sandbox_options_all, .more = map_help},
 	{"bash", CODE, "run a bash script in a new sandbox", verb_language,
-	 language_options, sandbox_options_all},
+	 language_options, sandbox_options_all, .more = map_help},
 	{"node", CODE, "run JavaScript in a new sandbox", verb_language,
-	 language_options, sandbox_options_all},
+	 language_options, sandbox_options_all, .more = map_help},
 	{"create", "[OPTION...]", "make a sandbox that is kept, and print its id", verb_create,
 	 create_options, create_rows, EVERYWHERE},
 	{"ls", "[--all] [--state STATE] [--label K=V]... [--json]", "list sandboxes", verb_ls,

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "cli/map.h"
 #include "cli/oneshot.h"
 #include "image/image.h"
 #include "native/native.h"
@@ -29,6 +30,7 @@ struct order {
 	const char *code;                            /* -c */
 	const char *pull;                            /* when to pull the image; NULL: missing */
 	enum language language;
+	struct map_options map;
 };
 
 #define FIELD(name) offsetof(struct order, name)
@@ -41,6 +43,14 @@ const struct cli_option language_options[] = {
 	 "when to get the image from its registry; default: missing", FIELD(pull)},
 	{"direct", 0, NULL,
 	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
+	{"map", 0, "FILE",
+	 "run each line of FILE (JSON Lines, - for stdin) in a sandbox of its own, and print a line with each result, in order",
+	 FIELD(map.file)},
+	{"jobs", 0, "N", "with --map: so many at a time (without it: two for each CPU)",
+	 FIELD(map.jobs)},
+	{"results", 0, "FILE", "with --map: write the results to this file", FIELD(map.results)},
+	{"resume", 0, NULL, "with --map and --results: pass over lines that have a result there",
+	 FIELD(map.resume)},
 	{NULL},
 };
 
@@ -122,8 +132,8 @@ static int apply_image(struct order *q, struct err *e)
 {
 	struct spec before = q->spec;
 
-	if (settings_apply_image(&q->settings, &q->places, q->language != LANGUAGE_NONE, &q->spec,
-				 e) < 0)
+	if (settings_apply_image(&q->settings, &q->places,
+				 q->language != LANGUAGE_NONE || q->map.file, &q->spec, e) < 0)
 		return -1;
 	if (strcmp(before.workdir, q->spec.workdir) != 0)
 		q->settings.origins[option_find("workdir") - options] = ORIGIN_FLAG;
@@ -177,6 +187,8 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 {
 	if (check_pull(q, e) < 0)
 		return -1;
+	if (q->map.jobs || q->map.results || q->map.resume)
+		return err_set(e, 0, "--jobs, --results and --resume belong to --map");
 	if (q->language != LANGUAGE_NONE) {
 		if (add_code(q, a, e) < 0)
 			return -1;
@@ -195,6 +207,25 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);
 	return spec_finish(&q->spec, e);
+}
+
+/* What is said for every line; each has its command. */
+static int complete_map(struct order *q, const struct args *a, struct err *e)
+{
+	if (a->count > 0 || q->code)
+		return err_set(e, 0,
+			       "--map: code, commands and arguments are in the lines of %.200s",
+			       q->map.file);
+	if (q->spec.out_dir || q->spec.artifacts.count)
+		return err_set(e, 0, "--map: --out and --artifact are for one run");
+	if (q->map.resume && !q->map.results)
+		return err_set(e, 0, "--resume: say with --results what is to be gone on with");
+	if ((!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0) ||
+	    check_pull(q, e) < 0 || use_image(q, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
+		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);
+	return 0;
 }
 
 /* SIGINT, SIGTERM and SIGHUP become readable: the run ends, everything is taken down, then we end. */
@@ -345,6 +376,24 @@ static int execute(struct order *q, struct err *e)
 	return status;
 }
 
+static int execute_map(struct order *q, struct err *e)
+{
+	_cleanup_close_ int cancel = make_cancel(e);
+	const struct map_order o = {
+		.options = q->map,
+		.places = &q->places,
+		.spec = &q->spec,
+		.settings = &q->settings,
+		.service = q->has_service ? &q->service : NULL,
+		.own_env = q->own_env,
+		.language = q->language,
+		.quiet = q->quiet,
+		.cancel_fd = cancel,
+	};
+
+	return cancel < 0 ? fail(EXIT_CLOCHE, e) : map_run(&o);
+}
+
 /* A word that says so is enough for now: it may be the command's own, and is looked at again. */
 static bool may_be_direct(int argc, char **argv)
 {
@@ -383,8 +432,10 @@ static int run_request(struct order *q, const struct verb *verb, int argc, char 
 		return status;
 	if (unsure && !q->direct && !service_is_unwanted() && choose(q, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
-	if (complete(q, &a, &e) < 0)
+	if ((q->map.file ? complete_map(q, &a, &e) : complete(q, &a, &e)) < 0)
 		return fail(e.code || e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
+	if (q->map.file)
+		return execute_map(q, &e);
 	return q->has_service ? execute_there(q, &e) : execute(q, &e);
 }
 

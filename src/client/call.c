@@ -11,7 +11,7 @@
 
 enum {
 	PIECE = 128 << 10, /* read or sent at a time */
-	FRAME = 16,        /* of a chunk: its size line in front, CR LF behind */
+	FRAME = 16, /* of a chunk: its size line in front, and as much room for the CR LF behind */
 	HEAD_MAX = 16 << 10,
 	ROUNDS = 16, /* pieces per call_pump(), so that other calls get their turn */
 };
@@ -90,7 +90,7 @@ struct call *call_new(struct service *s, const struct request *q, struct err *e)
 	}
 	if (q->fd_count)
 		memcpy(c->fds, q->fds, q->fd_count * sizeof *q->fds);
-	c->out = malloc(room < PIECE + FRAME ? PIECE + FRAME : room);
+	c->out = malloc(room < PIECE + 2 * FRAME ? PIECE + 2 * FRAME : room);
 	if (!c->out) {
 		err_set(e, ENOMEM, "make a request");
 		return NULL;

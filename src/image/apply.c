@@ -63,7 +63,7 @@ int image_apply(const struct image_config *c, const struct image_choices *choice
 	if (*c->workdir && strcmp(c->workdir, "/") != 0 && !choices->workdir &&
 	    !choices->is_language && spec_set(s, option_find("workdir"), c->workdir, e) < 0)
 		return err_prefix(e, "image %.200s", name);
-	if (s->command.count == 0 && apply_command(c, name, s, e) < 0)
+	if (s->command.count == 0 && !choices->is_language && apply_command(c, name, s, e) < 0)
 		return -1;
 	return choices->user_allowed && !choices->user ? apply_user(c, name, s, e) : 0;
 }

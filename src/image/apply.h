@@ -14,7 +14,7 @@
 
 struct image_choices {
 	bool workdir, user; /* the caller has chosen */
-	bool is_language;   /* the command is an interpreter with code */
+	bool is_language;   /* the command is an interpreter with code, or comes later */
 	bool user_allowed;  /* by the operator */
 };
 

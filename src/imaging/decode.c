@@ -42,6 +42,13 @@
 #define CPU_MAX_S  3600
 #define NOBODY     65534
 
+/* AddressSanitizer needs more memory and other system calls. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = true };
+#else
+enum { SANITIZED = false };
+#endif
+
 struct decoder {
 	struct archive *raw, *tar;
 	EVP_MD_CTX *hash;
@@ -134,15 +141,13 @@ static void lose_rights(void)
 	limit(RLIMIT_FSIZE, 0);
 	limit(RLIMIT_NPROC, 0);
 	limit(RLIMIT_CPU, CPU_MAX_S);
-#if !defined __SANITIZE_ADDRESS__
-	limit(RLIMIT_DATA, MEMORY_MAX);
-#endif
+	if (!SANITIZED)
+		limit(RLIMIT_DATA, MEMORY_MAX);
 	if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    syscall(SYS_close_range, 3, ~0u, 0) < 0)
 		give_up("cannot confine the reader of archives: %m");
-#if !defined __SANITIZE_ADDRESS__
-	confine_calls();
-#endif
+	if (!SANITIZED)
+		confine_calls();
 }
 
 /* ---- decompression */

@@ -390,3 +390,49 @@ int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e)
 	}
 	return 0;
 }
+
+static bool copy_strings(struct strings *ret, const struct strings *s)
+{
+	if (s->count == 0)
+		return true;
+	ret->item = calloc(s->count + 1, sizeof *ret->item);
+	for (; ret->item && ret->count < s->count; ret->count++) {
+		ret->item[ret->count] = strdup(s->item[ret->count]);
+		if (!ret->item[ret->count])
+			return false;
+	}
+	return ret->item != NULL;
+}
+
+static bool copy_text(char **ret, const char *text)
+{
+	*ret = text ? strdup(text) : NULL;
+	return !text == !*ret;
+}
+
+static bool copy_inputs(struct spec *ret, const struct spec *s)
+{
+	if (s->input_count == 0)
+		return true;
+	ret->inputs = calloc(s->input_count, sizeof *ret->inputs);
+	for (; ret->inputs && ret->input_count < s->input_count; ret->input_count++) {
+		struct spec_input *to = &ret->inputs[ret->input_count];
+
+		*to = s->inputs[ret->input_count];
+		if (!copy_text(&to->host, s->inputs[ret->input_count].host))
+			return false;
+	}
+	return ret->inputs != NULL;
+}
+
+int spec_copy(struct spec *ret, const struct spec *s, struct err *e)
+{
+	if (spec_copy_limits(ret, s, e) < 0)
+		return -1;
+	if (copy_strings(&ret->command, &s->command) && copy_strings(&ret->env, &s->env) &&
+	    copy_strings(&ret->artifacts, &s->artifacts) && copy_inputs(ret, s) &&
+	    copy_text(&ret->out_dir, s->out_dir) && copy_text(&ret->venv, s->venv))
+		return 0;
+	spec_done(ret);
+	return err_set(e, ENOMEM, "copy a spec");
+}

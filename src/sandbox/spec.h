@@ -146,6 +146,9 @@ int spec_finish(struct spec *s, struct err *e) must_check;
 /* The same for a sandbox whose commands come later. */
 int spec_finish_sandbox(struct spec *s, struct err *e) must_check;
 
+/* All of it. ret is to be freed. */
+int spec_copy(struct spec *ret, const struct spec *s, struct err *e) must_check;
+
 /* What describes the sandbox: everything but the command and what moves files. ret is to be freed. */
 int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e) must_check;
 

@@ -317,6 +317,7 @@ static void give_back_quota(struct box *b)
 	quota_release(b->service->quotas, b->stored.owner, b->stored.session,
 		      &(struct quota_need){b->spec.memory_bytes, b->spec.cpus_millis,
 					   b->disk_bytes});
+	batch_try_again(b->service, b->stored.owner);
 }
 
 /* The end, whatever led to it: written down, told, and taken out. */

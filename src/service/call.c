@@ -86,6 +86,7 @@ int call_over_quota(struct call *c, const struct quota_denial *denial, struct er
 {
 	c->service->metrics.refused_quota++;
 	c->retry_after_s = denial->retry_after_s;
+	c->never_fits = denial->never;
 	if (e->errnum == ENOMEM)
 		e->code = PROBLEM_UNAVAILABLE;
 	return -1;
@@ -308,8 +309,9 @@ static int check_query(const struct call *c, const struct route *r, struct err *
 {
 	const char *bad = "";
 
-	static const char *const flags[] = {"stream",  "all",    "follow",    "eof",
-					    "parents", "append", "exclusive", "recursive"};
+	static const char *const flags[] = {"stream",    "all",       "follow",
+					    "eof",       "parents",   "append",
+					    "exclusive", "recursive", "progress"};
 
 	if (r->needs & RAW_QUERY)
 		return 0;

@@ -30,6 +30,7 @@ struct call {
 	json_t *body;
 	char body_sha256[65];
 	unsigned retry_after_s;
+	bool never_fits; /* refused by a quota that is less than what was asked for */
 	struct waiter waiter;
 	struct waiter **waits_in;
 	struct run *run;
@@ -70,6 +71,11 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 			  uint64_t disk, uint64_t life_us, json_t *metadata,
 			  const struct pool_want *want, json_t *volume_fds,
 			  struct err *e) must_check;
+/* The same with descriptors that were taken before, and stay the caller's. */
+struct box *sandbox_begin_with(struct call *c, struct stored_sandbox *stored, struct spec *spec,
+			       uint64_t disk, uint64_t life_us, json_t *metadata,
+			       const struct pool_want *want, json_t *volume_fds, const int *fds,
+			       size_t count, struct err *e) must_check;
 
 /* Refused for what was asked, before anything was tried: no run's result but a problem. */
 bool sandbox_was_refused(const struct box *b);

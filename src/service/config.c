@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/units.h"
 
@@ -40,6 +41,8 @@ static const struct row {
 	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")
 	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys but kept")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
+	ROW(batch_concurrency, COUNT, NULL, "runs of one batch at a time when it does not say; without one, two for each CPU")
+	ROW_US(batch_wait, "10m", "how long a run of a batch waits for room in its owner's quota")
 	ROW_US(max_timeout, "7d", "longest life of a kept sandbox")
 	ROW_BYTES(artifact_limit, artifact_bytes, "64m", "artifacts kept of one run")
 	ROW_US(artifact_retention, "24h", "how long artifacts outlive their sandbox")
@@ -141,6 +144,14 @@ static int config_places(struct service_config *c, const struct places *places, 
 	return 0;
 }
 
+/* A run has half a CPU unless it asks for another share. */
+static uint64_t usual_concurrency(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 1 ? 2 : cpus > 512 ? 1024 : 2 * (uint64_t)cpus;
+}
+
 int service_config_quotas(const struct service_config *c, struct quota *ret_owner,
 			  struct quota *ret_session, struct err *e)
 {
@@ -173,6 +184,7 @@ int service_config_read(struct service_config *c, const struct places *places, c
 	*c = (struct service_config){0};
 	if (config_places(c, places, e) < 0)
 		return -1;
+	c->batch_concurrency = usual_concurrency();
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].fallback && set_value(&rows[i], c, rows[i].fallback, e) < 0)
 			return -1;

@@ -21,12 +21,14 @@ struct service_config {
 	char listen[64];       /* "ADDRESS:PORT"; "" no TCP */
 	char tls_certificate[256], tls_key[256];
 	char runtime_dir[256], state_dir[256];
-	json_t *hosts;           /* Host values accepted on TCP, beside the listening address */
-	json_t *quota;           /* of every owner, or NULL: built-in */
-	json_t *session_quota;   /* of every session within it, or NULL */
-	uint64_t body_bytes;     /* largest JSON body */
-	uint64_t max_timeout_us; /* longest life of a kept sandbox */
-	uint64_t artifact_bytes; /* kept per run */
+	json_t *hosts;              /* Host values accepted on TCP, beside the listening address */
+	json_t *quota;              /* of every owner, or NULL: built-in */
+	json_t *session_quota;      /* of every session within it, or NULL */
+	uint64_t body_bytes;        /* largest JSON body, and line of a batch */
+	uint64_t batch_concurrency; /* runs of a batch at a time that does not say */
+	uint64_t batch_wait_us;     /* a run waits for its owner's quota */
+	uint64_t max_timeout_us;    /* longest life of a kept sandbox */
+	uint64_t artifact_bytes;    /* kept per run */
 	uint64_t artifact_retention_us;
 	uint64_t paused_retention_us; /* paused sandboxes end after this */
 	uint64_t ended_retention_us;

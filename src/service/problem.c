@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/problem.h"
 
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,12 +51,10 @@ int problem_status(const struct err *e)
 	return row_of(e).status;
 }
 
-void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after)
+json_t *problem_json(const struct err *e)
 {
 	struct row row = row_of(e);
-	char fields[128] = "";
 	char detail[sizeof e->text];
-	json_t *j;
 
 	snprintf(detail, sizeof detail, "%s", e->text[0] ? e->text : row.title);
 	/* Names from a client may be any bytes, and a text that was cut may end inside a character. */
@@ -65,11 +62,19 @@ void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after
 		for (char *p = detail; *p; p++)
 			if ((unsigned char)*p >= 0x80)
 				*p = '?';
-	j = json_pack("{ss ss si ss ss sb}", "type", "about:blank", "title", row.title, "status",
-		      row.status, "detail", detail, "code", row.name, "retryable", row.retryable);
+	return json_pack("{ss ss si ss ss sb}", "type", "about:blank", "title", row.title, "status",
+			 row.status, "detail", detail, "code", row.name, "retryable",
+			 row.retryable);
+}
+
+void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after)
+{
+	int status = problem_status(e);
+	char fields[128] = "";
+
 	if (retry_after)
 		snprintf(fields, sizeof fields, "Retry-After: %u\r\n", retry_after);
-	if (row.status == 401)
+	if (status == 401)
 		snprintf(fields, sizeof fields, "WWW-Authenticate: Bearer\r\n");
-	reply_json_as(x, row.status, "application/problem+json", fields, j);
+	reply_json_as(x, status, "application/problem+json", fields, problem_json(e));
 }

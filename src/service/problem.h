@@ -7,6 +7,8 @@
 #ifndef SERVICE_PROBLEM_H
 #define SERVICE_PROBLEM_H
 
+#include <jansson.h>
+
 #include "base/err.h"
 #include "sandbox/model.h"
 #include "http/http.h"
@@ -25,5 +27,7 @@ int problem_set(struct err *e, enum problem p, const char *format, ...)
 /* Answer with it and end the exchange. retry_after: seconds for the field, 0: none. */
 void problem_reply(struct exchange *x, const struct err *e, unsigned retry_after);
 int problem_status(const struct err *e);
+/* The document itself. A new reference, or NULL. */
+json_t *problem_json(const struct err *e) must_check;
 
 #endif

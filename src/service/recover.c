@@ -102,6 +102,8 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 	struct command_record r;
 
 	if (f->type == FRAME_COMMAND && command_record_decode(payload, f->size, &r) == 0) {
+		if (r.flags & START_WAITS) /* prepared, and never used: it has run nothing */
+			return;
 		for (size_t i = 0; i < s->count; i++)
 			if (!s->runs[i].found && strcmp(s->runs[i].run.id, r.tag) == 0) {
 				s->runs[i].found = true;

@@ -34,19 +34,24 @@ void reply_lines_begin(struct exchange *x)
 	exchange_begin(x, 200, "application/x-ndjson", "X-Accel-Buffering: no\r\n", UINT64_MAX);
 }
 
-bool reply_line(struct exchange *x, json_t *j)
+char *reply_text(json_t *j, size_t *ret_size)
 {
-	_cleanup_free_ char *text = j ? json_dumps(j, FORMAT) : NULL;
-	bool room;
-	size_t n;
+	char *text = j ? json_dumps(j, FORMAT) : NULL;
 
 	json_decref(j);
 	if (!text)
-		return true;
-	n = strlen(text);
-	text[n] = '\n'; /* in the place of its NUL: one write */
-	room = exchange_write(x, text, n + 1);
-	return room;
+		return NULL;
+	*ret_size = strlen(text) + 1;
+	text[*ret_size - 1] = '\n'; /* in the place of its NUL: one write */
+	return text;
+}
+
+bool reply_line(struct exchange *x, json_t *j)
+{
+	size_t size;
+	_cleanup_free_ char *text = reply_text(j, &size);
+
+	return text ? exchange_write(x, text, size) : true;
 }
 
 int json_set_bytes(json_t *object, const void *data, size_t size)

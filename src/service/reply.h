@@ -14,6 +14,8 @@ void reply_json_as(struct exchange *x, int status, const char *type, const char 
 /* One NDJSON line; j is stolen. False: wait for on_room. */
 bool reply_line(struct exchange *x, json_t *j);
 void reply_lines_begin(struct exchange *x);
+/* The line itself, with its end; j is stolen. The caller frees it. NULL: no memory. */
+char *reply_text(json_t *j, size_t *ret_size);
 
 /* Bytes as "data" and "encoding", the way results have them: UTF-8 or base64. 0 or -1. */
 int json_set_bytes(json_t *object, const void *data, size_t size);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runs.c - POST /v1/runs, …/exec, what became of them, and their artifacts. */
+#include "service/runs.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,23 +81,27 @@ static void on_started(struct run *r)
 				   r->result.id, "sandbox", r->result.sandbox));
 }
 
-/* Nothing was begun. That there is no such image is the request's fault, too. */
-static bool was_refused(const struct run *r)
+bool runs_was_refused(const struct run *r, struct err *e)
 {
-	return (r->busy && !r->started) || sandbox_was_refused(r->box) ||
-	       (r->box->refused && r->box->failed_code == CODE_SANDBOX_IMAGE_MISSING);
+	if (r->busy && !r->started)
+		problem_set(e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
+	else if (sandbox_was_refused(r->box) ||
+		 (r->box->refused && r->box->failed_code == CODE_SANDBOX_IMAGE_MISSING))
+		sandbox_problem(r->box, e); /* no such image: the request's fault, too */
+	else
+		return false;
+	return true;
 }
 
-static void answer_refusal(struct call *c, const struct run *r)
+static bool answer_refusal(struct call *c, const struct run *r)
 {
 	struct err e = {0};
 
+	if (!runs_was_refused(r, &e))
+		return false;
 	c->gone = NULL;
-	if (r->busy)
-		problem_set(&e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
-	else
-		sandbox_problem(r->box, &e);
 	call_problem(c, &e);
+	return true;
 }
 
 static void on_stream_end(struct run *r)
@@ -104,10 +110,8 @@ static void on_stream_end(struct run *r)
 	struct lines *l = c->data;
 	struct exchange *x = c->x;
 
-	if (was_refused(r)) {
-		answer_refusal(c, r);
+	if (answer_refusal(c, r))
 		return;
-	}
 	begin_lines(c);
 	for (unsigned s = 1; s <= 2; s++)
 		if (l->held_size[s - 1])
@@ -123,9 +127,7 @@ static void on_collected(struct run *r)
 {
 	struct call *c = r->data;
 
-	if (was_refused(r))
-		answer_refusal(c, r);
-	else
+	if (!answer_refusal(c, r))
 		call_reply(c, 200, run_result_json(r));
 }
 
@@ -147,15 +149,14 @@ static void on_room(struct exchange *x)
 
 /* ---- starting ---- */
 
-static void start(struct call *c, struct box *b, struct body *body, const char *kind)
+static struct run_request request_of(const struct call *c, const struct box *b, struct body *body,
+				     const char *kind)
 {
-	bool stream = call_flag(c, "stream");
-	struct run_request q = {
+	return (struct run_request){
 		.spec = &body->spec,
 		.input = TAKE_PTR(body->input),
 		.input_size = body->input_size,
 		.stdin_open = body->stdin_open,
-		.streamed = stream,
 		.owns_box = b->stored.one_shot,
 		.artifacts = body->output_folder || body->spec.artifacts.count,
 		.output_folder = body->output_folder,
@@ -166,8 +167,15 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		.input_sha256 = body->input_sha256,
 		.input_bytes = body->input_bytes,
 	};
+}
+
+static void start(struct call *c, struct box *b, struct body *body, const char *kind)
+{
+	bool stream = call_flag(c, "stream");
+	struct run_request q = request_of(c, b, body, kind);
 	struct err e = {0};
 
+	q.streamed = stream;
 	if (stream)
 		c->data = calloc(1, sizeof(struct lines));
 	if (stream && !c->data) {
@@ -266,6 +274,35 @@ void runs_create(struct call *c)
 	start(c, b, &body, "run");
 	body_done(&body);
 	box_release(b);
+}
+
+struct run *runs_begin(struct call *c, struct body *body, bool *counted, const int *fds,
+		       size_t fd_count, const struct run_ops *ops, void *data, struct err *e)
+{
+	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct spec of_box = {0};
+	struct pool_want want;
+	struct run_request q;
+	struct run *r;
+	struct box *b;
+
+	if (!*counted && take_rate(c, e) < 0)
+		return NULL;
+	*counted = true;
+	if (make_want(body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
+		b = NULL;
+	else
+		b = sandbox_begin_with(c, &stored, &of_box, 0, 0, NULL, &want, body->volume_fds,
+				       fds, fd_count, e);
+	free(want.strings);
+	if (!b)
+		return NULL;
+	q = request_of(c, b, body, "run");
+	r = run_new(b, &q, ops, data, e);
+	if (!r)
+		box_end(b, REASON_CREATE_FAILED);
+	box_release(b);
+	return r;
 }
 
 /* ---- reading ---- */

@@ -24,13 +24,12 @@ static int take_quota(struct call *c, const struct quota_need *need, struct err 
 	return call_over_quota(c, &denial, e);
 }
 
-struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
-			  uint64_t disk, uint64_t life_us, json_t *metadata,
-			  const struct pool_want *want, json_t *volume_fds, struct err *e)
+struct box *sandbox_begin_with(struct call *c, struct stored_sandbox *stored, struct spec *spec,
+			       uint64_t disk, uint64_t life_us, json_t *metadata,
+			       const struct pool_want *want, json_t *volume_fds, const int *fds,
+			       size_t count, struct err *e)
 {
 	const char *boxes[SPEC_MAX_VOLUMES];
-	int fds[SPEC_MAX_VOLUMES];
-	size_t count = exchange_take_fds(c->x, fds, ARRAY_SIZE(fds));
 	struct quota_need need = {spec->memory_bytes, spec->cpus_millis, disk};
 	struct box *b = NULL;
 
@@ -52,6 +51,18 @@ struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct 
 	}
 	stored_sandbox_done(stored);
 	spec_done(spec);
+	return b;
+}
+
+struct box *sandbox_begin(struct call *c, struct stored_sandbox *stored, struct spec *spec,
+			  uint64_t disk, uint64_t life_us, json_t *metadata,
+			  const struct pool_want *want, json_t *volume_fds, struct err *e)
+{
+	int fds[SPEC_MAX_VOLUMES];
+	size_t count = exchange_take_fds(c->x, fds, ARRAY_SIZE(fds));
+	struct box *b = sandbox_begin_with(c, stored, spec, disk, life_us, metadata, want,
+					   volume_fds, fds, count, e);
+
 	close_fds(fds, count);
 	return b;
 }

@@ -22,6 +22,7 @@ struct link;
 struct box;
 struct run;
 struct subscriber;
+struct batch;
 
 enum { EVENTS_KEPT = 4096 };
 
@@ -46,6 +47,7 @@ struct service {
 	uv_timer_t forgetting;
 	unsigned counters_open; /* boxes whose memory_events stays open */
 	struct run *runs;       /* that are not ended */
+	struct batch *batches;
 	struct subscriber *subscribers;
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
 	int64_t event_seq;           /* of the last one */
@@ -95,6 +97,9 @@ void audit(struct service *v, const char *actor, const char *session, const char
 
 /* One structured log line on stderr: JSON whatever the values contain. details: stolen. */
 void log_event(const char *event, json_t *details);
+
+/* batch.c: this owner has given something of its quota back. */
+void batch_try_again(struct service *v, const char *owner);
 
 /* recover.c: after a start, find out what became of what the store calls alive. */
 void recover(struct service *v);

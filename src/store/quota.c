@@ -224,7 +224,7 @@ static struct pair find_pair(struct quota_table *t, const char *owner, const cha
 static int deny(struct quota_denial *ret, enum quota_kind kind, bool of_session, unsigned wait_s,
 		struct err *e)
 {
-	*ret = (struct quota_denial){kind, of_session, wait_s};
+	*ret = (struct quota_denial){kind, of_session, wait_s, false};
 	if (kind == QUOTA_NAMES)
 		err_set(e, 0, "too many %s at a time", of_session ? "sessions" : "owners");
 	else
@@ -250,6 +250,14 @@ static enum quota_kind check_sums(const struct entry *n, const struct quota_need
 	if (!fits(n->used.disk_bytes, need->disk_bytes, n->limit.disk_bytes))
 		return QUOTA_DISK;
 	return QUOTA_COUNT;
+}
+
+/* Even if it had nothing yet. */
+static bool never_fits(const struct entry *n, const struct quota_need *need)
+{
+	const struct entry empty = {.limit = n->limit};
+
+	return check_sums(&empty, need) != QUOTA_COUNT;
 }
 
 static int check_output(struct entry *n, bool of_session, uint64_t now, struct quota_denial *ret,
@@ -366,8 +374,11 @@ int quota_acquire(struct quota_table *t, const char *owner, const char *session,
 	for (int i = 0; i < 2 && p.level[i]; i++) {
 		enum quota_kind kind = check_sums(p.level[i], need);
 
-		if (kind != QUOTA_COUNT)
-			return deny(ret_denial, kind, i == 1, SUM_RETRY_S, e);
+		if (kind != QUOTA_COUNT) {
+			deny(ret_denial, kind, i == 1, SUM_RETRY_S, e);
+			ret_denial->never = never_fits(p.level[i], need);
+			return -1;
+		}
 		if (check_output(p.level[i], i == 1, now, ret_denial, e) < 0)
 			return -1;
 	}

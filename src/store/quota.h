@@ -81,6 +81,7 @@ struct quota_denial {
 	enum quota_kind kind;
 	bool of_session;        /* else of the owner */
 	unsigned retry_after_s; /* at least 1; for sums a guess */
+	bool never;             /* it is more than the whole limit: waiting does not help */
 };
 
 /* Take a sandbox's share, of the owner and of the session (NULL: none), or nothing. -1 with e (code

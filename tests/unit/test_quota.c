@@ -69,7 +69,9 @@ static void test_sums(void **state)
 	(void)state;
 	assert_int_equal(acquire(t, "a", NULL, &some, 0, &d), TAKEN);
 	assert_int_equal(acquire(t, "a", NULL, &memory, 0, &d), QUOTA_MEMORY);
+	assert_false(d.never);
 	assert_int_equal(acquire(t, "a", NULL, &most, 0, &d), QUOTA_MEMORY);
+	assert_true(d.never);
 	assert_int_equal(acquire(t, "a", NULL, &cpus, 0, &d), QUOTA_CPUS);
 	assert_int_equal(acquire(t, "a", NULL, &disk, 0, &d), QUOTA_DISK);
 	assert_false(d.of_session);

@@ -66,6 +66,8 @@ static const struct {
 	{"runtime_dir", "/a", "/a", 0, FIELD(runtime_dir), {"a", "../a"}},
 	{"state_dir", "/a", "/a", 0, FIELD(state_dir), {"a"}},
 	{"body_limit", "1k", NULL, 1024, FIELD(body_bytes), {"", "x", "-1", "1q"}},
+	{"batch_concurrency", "7", NULL, 7, FIELD(batch_concurrency), {"0", "20001", "x"}},
+	{"batch_wait", "90s", NULL, 90000000, FIELD(batch_wait_us), {"0s", "soon"}},
 	{"max_timeout",
 	 "2d",
 	 NULL,

@@ -541,6 +541,35 @@ static void test_language(void **state)
 	assert_string_equal(language_name(LANGUAGE_BASH), "bash");
 }
 
+/* Nothing of a copy is the other's. */
+static void test_copy(void **state)
+{
+	struct spec s, copy;
+	struct err e = {0};
+
+	(void)state;
+	good(&s,
+	     "{\"command\":[\"a\",\"b\"],\"env\":{\"A\":\"1\"},\"memory\":\"64m\",\"volume\":[\"/usr:/data:ro\"],"
+	     "\"out\":\"/tmp/o\",\"venv\":\"/opt/v\",\"artifact\":[\"*.txt\"],\"in\":[\"/etc/passwd:/workspace/p\"]}");
+	assert_int_equal(spec_copy(&copy, &s, &e), 0);
+	assert_int_equal(spec_add_argument(&s, "c", &e), 0);
+	spec_done(&s);
+	assert_int_equal(copy.command.count, 2);
+	assert_string_equal(copy.command.item[1], "b");
+	assert_null(copy.command.item[2]);
+	assert_string_equal(copy.env.item[copy.env.count - 1], "A=1");
+	assert_int_equal(copy.memory_bytes, 64 << 20);
+	assert_string_equal(copy.volumes[0].host, "/usr");
+	assert_string_equal(copy.inputs[0].host, "/etc/passwd");
+	assert_string_equal(copy.inputs[0].box, "/workspace/p");
+	assert_string_equal(copy.artifacts.item[0], "*.txt");
+	assert_string_equal(copy.out_dir, "/tmp/o");
+	assert_string_equal(copy.venv, "/opt/v");
+	assert_int_equal(spec_add_argument(&copy, "d", &e), 0);
+	assert_int_equal(spec_finish(&copy, &e), 0);
+	spec_done(&copy);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -566,6 +595,7 @@ int main(void)
 		cmocka_unit_test(test_finish_totals),
 		cmocka_unit_test(test_argument_count),
 		cmocka_unit_test(test_language),
+		cmocka_unit_test(test_copy),
 	};
 
 	return cmocka_run_group_tests_name("spec", tests, NULL, NULL);
