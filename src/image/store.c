@@ -241,7 +241,7 @@ int image_is_missing(const char *name, struct err *e)
 		is_short = strcmp(full, name) != 0;
 	}
 	err_set(e, 0,
-		"no such image: %.200s%s%.200s%s (`cloche image ls` lists what is there; get it with "
+		"no such image: %.200s%s%.200s%s (`cloche image ls` lists what is there; get it with `cloche image pull` or "
 		"`cloche image import`)",
 		name, is_short ? " (" : "", is_short ? full : "", is_short ? ")" : "");
 	return err_code(e, CODE_SANDBOX_IMAGE_MISSING);

@@ -85,3 +85,11 @@ def test_command_line_by_the_service(host, service):
     assert r.stdout == b"data", r.stderr
     r = subprocess.run([cloche.binary(), "run", "--pull", "always", "--image", NAME, "--", "true"], env=env, stderr=subprocess.PIPE)
     assert r.returncode and b"operator's to pull" in r.stderr
+
+
+def test_policy(host):
+    """What the operator does not allow is forbidden by the service, whoever asks; the spawner checks the same."""
+    with services.Service(policy={"images": ["host", "cloche-test/other:*"]}) as one:
+        assert one.root.run(["true"]).ok
+        for name in (NAME, host.record(NAME)["id"], host.record(NAME)["id"][7:19]):
+            one.root.problem(403, "FORBIDDEN", "POST", "/v1/runs", json={"command": ["true"], "image": name})
