@@ -333,36 +333,47 @@ static bool begin_again(struct request *q)
 	return true;
 }
 
-static void judge(struct request *q)
+/* What an answer says about who gave it. */
+static void learn(struct source *s, const struct transfer *t)
+{
+	s->answered = true;
+	s->reach = t->answer.reach;
+	/* A name that has another address the next time leads us no further inside. */
+	if (!s->configured && !t->proxied && s->reach < s->first_reach)
+		s->first_reach = s->reach;
+}
+
+/* true: this answer ends the request, or another try is on its way. */
+static bool judge_answer(struct request *q)
 {
 	struct source *s = q->source;
 	long status = q->t.answer.status;
 
+	if (s && status)
+		learn(s, &q->t);
+	if (status == 200 || status == 206) {
+		q->done = true;
+		return true;
+	}
+	/* What a redirect leads to has no say in where our login goes. */
+	if (status == 401 && s && q->t.hops == 0 && q->logins < LOGINS_MAX) {
+		log_in(q);
+		return true;
+	}
+	if (status == 416 && begin_again(q))
+		return true;
+	q->cause = explain_status(q);
+	return false;
+}
+
+static void judge(struct request *q)
+{
 	q->running = false;
 	q->cause = q->t.cause;
 	q->err = q->t.err;
-	if (s && status && q->cause == REGISTRY_NONE) {
-		s->answered = true;
-		s->reach = q->t.answer.reach;
-		/* A name that has another address the next time leads us no further inside. */
-		if (!s->configured && !q->t.proxied && s->reach < s->first_reach)
-			s->first_reach = s->reach;
-	}
-	if (q->cause == REGISTRY_NONE && (status == 200 || status == 206)) {
-		q->done = true;
+	if (q->cause == REGISTRY_NONE && judge_answer(q))
 		return;
-	}
-	/* What a redirect leads to has no say in where our login goes. */
-	if (q->cause == REGISTRY_NONE && status == 401 && s && q->t.hops == 0 &&
-	    q->logins < LOGINS_MAX) {
-		log_in(q);
-		return;
-	}
-	if (q->cause == REGISTRY_NONE && status == 416 && begin_again(q))
-		return;
-	if (q->cause == REGISTRY_NONE)
-		q->cause = explain_status(q);
-	if (s && go_plain(q)) {
+	if (q->source && go_plain(q)) {
 		send_try(q);
 		return;
 	}
