@@ -18,14 +18,14 @@ ALLOWED = {
     "sandbox": {"base"},
     "settings": BELOW_RUNTIME | {"image"},
     "protocol": set(),  # the guest protocol, both sides
-    "init": {"protocol", "native"},  # the program inside: isolates itself with native's steps
+    "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
     "imaging": BELOW_RUNTIME | {"image", "registry", "settings"},  # cloche-image and cloche-decode
     "registry": {"base", "image"},  # libcurl: for cloche-image only
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},
     "runtime": RUNTIMES,
-    "spawner": RUNTIMES,
+    "spawner": RUNTIMES | {"zygote"},
     "pool": RUNTIMES | {"spawner"},
     "store": BELOW_RUNTIME,
     "tar": {"base"},
@@ -34,6 +34,7 @@ ALLOWED = {
     "api": SERVICES | {"service"},
     "agent": SERVICES,
     "job": SERVICES | {"agent"},
+    "zygote": {"base", "native"},  # inside an interpreter: joins what native prepared
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
     "cli": SERVICES | {"client"},

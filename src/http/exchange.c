@@ -220,8 +220,8 @@ bool exchange_wants_body(const struct exchange *x)
 	return x->collected || (x->ops && x->ops->on_body);
 }
 
-/* Room grows with what has come, not with what was announced. */
-static bool keep_body(struct exchange *x, const char *data, size_t size)
+/* Room grows with what has come, not with what was announced. 0, or the status to refuse it with. */
+static int keep_body(struct exchange *x, const char *data, size_t size)
 {
 	if (x->body_size + size + 1 > x->body_room) {
 		size_t room = x->body_room ? 2 * x->body_room : 1024;
@@ -231,26 +231,31 @@ static bool keep_body(struct exchange *x, const char *data, size_t size)
 			room *= 2;
 		if (room > x->body_limit + 1)
 			room = x->body_limit + 1;
+		if (x->ops && x->ops->on_body_room && !x->ops->on_body_room(x, room))
+			return 429;
 		bigger = realloc(x->body, room);
 		if (!bigger)
-			return false;
+			return 503;
 		x->body = bigger;
 		x->body_room = room;
 	}
 	memcpy(x->body + x->body_size, data, size);
 	x->body_size += size;
 	x->body[x->body_size] = '\0';
-	return true;
+	return 0;
 }
 
 void exchange_body(struct exchange *x, const char *data, size_t size)
 {
 	x->continued = true;
 	if (x->collected) {
-		if (size > x->body_limit - x->body_size)
-			connection_refuse(x->c, 413, "the body is too large");
-		else if (!keep_body(x, data, size))
-			connection_refuse(x->c, 503, "out of memory");
+		int status = size > x->body_limit - x->body_size ? 413 : keep_body(x, data, size);
+
+		if (status)
+			connection_refuse(x->c, status,
+					  status == 413   ? "the body is too large"
+					  : status == 429 ? "too many large bodies at a time"
+							  : "out of memory");
 	} else if (x->ops && x->ops->on_body) {
 		x->ops->on_body(x, data, size);
 	}

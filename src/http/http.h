@@ -52,6 +52,8 @@ struct exchange_ops {
 	void (*on_room)(struct exchange *x);
 	/* The client hung up or broke a rule before exchange_end(): forget x now. */
 	void (*on_gone)(struct exchange *x);
+	/* The body that is collected needs so many bytes in all; false: 429, and on_gone. */
+	bool (*on_body_room)(struct exchange *x, size_t bytes);
 };
 
 enum peer_kind { PEER_UNIX, PEER_TCP };

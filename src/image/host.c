@@ -5,12 +5,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/tree.h"
+#include "image/host_marks.h"
 
 /* Raise when what is made below changes. */
 #define FORMAT 4
@@ -212,6 +214,38 @@ static int build(int dir, const char *name, struct err *e)
 	return r;
 }
 
+static int make_missing(int dir, const char *template, const char *path, struct err *e)
+{
+	if (faccessat(dir, template, F_OK, 0) == 0)
+		return 0;
+	if (make_folder(dir, "mnt", 0755) < 0 && errno != EEXIST)
+		return err_set(e, errno, "make %s/mnt", path);
+	return build(dir, template, e) < 0 ? err_prefix(e, "%s", path) : 0;
+}
+
+/* The root is there, and marked: nobody removes it while this machine runs. The first one to use it looks after
+ * the others, too. */
+static int prepare(int dir, const char *template, const char *path, struct err *e)
+{
+	_cleanup_close_ int lock =
+		-1; /* of its own: dir may go on to children, and a lock with it */
+	char boot[BOOT_ID_SIZE];
+	bool known = boot_id(boot);
+
+	if (known && host_is_marked(dir, boot, template))
+		return 0;
+	lock = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* A file system without locks is none to remove anything from. */
+	known = known && lock >= 0 && flock(lock, LOCK_EX) == 0;
+	if (make_missing(dir, template, path, e) < 0)
+		return -1;
+	if (known) {
+		host_mark(dir, boot, template);
+		host_sweep(dir, boot);
+	}
+	return 0;
+}
+
 int host_image_open(const struct places *places, struct host_image *ret, struct err *e)
 {
 	char path[sizeof places->state + 16];
@@ -232,12 +266,8 @@ int host_image_open(const struct places *places, struct host_image *ret, struct 
 		if (dir < 0)
 			return err_set(e, errno, "open %s", path);
 	}
-	if (faccessat(dir, ret->template, F_OK, 0) < 0) {
-		if (make_folder(dir, "mnt", 0755) < 0 && errno != EEXIST)
-			return err_set(e, errno, "make %s/mnt", path);
-		if (build(dir, ret->template, e) < 0)
-			return err_prefix(e, "%s", path);
-	}
+	if (prepare(dir, ret->template, path, e) < 0)
+		return -1;
 	ret->dir = TAKE_FD(dir);
 	return 0;
 }

@@ -4,7 +4,8 @@
  *
  * The root is prepared once on disk (below the state directory) and is the lower layer of every
  * sandbox's own overlay. Its name carries a digest of what it was made from, so a change of the
- * machine's /etc makes a new one; it never changes in place.
+ * machine's /etc makes a new one; it never changes in place. Those that were not used since the machine was
+ * started are removed (host_marks.h).
  */
 #ifndef IMAGE_HOST_H
 #define IMAGE_HOST_H

@@ -45,18 +45,29 @@ static int open_stdio(const struct kept *k, struct command *m, const struct star
 	return r;
 }
 
+static const char *refuse_waiting(const struct kept *k, const struct start_record *s,
+				  int *ret_errno)
+{
+	if ((s->flags & ~(uint32_t)START_JOINED) != (START_WAITS | START_STDIN | KEEP_HEAD))
+		return "one that waits has an open stdin, and nobody attached";
+	*ret_errno = ESRCH;
+	return s->flags & START_JOINED && k->g->joined_fds[JOINED_CONTROL] < 0 ? "nobody has joined"
+									       : NULL;
+}
+
 static const char *refuse(const struct kept *k, const struct start_record *s, uint32_t size,
 			  const char *payload, int *ret_errno)
 {
 	unsigned keep = s->flags & (KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS);
+	const char *what;
 
 	*ret_errno = EINVAL;
 	if (size < sizeof *s || payload[size - 1] != '\0' || s->zero || s->zero2)
 		return "malformed start";
-	if (s->flags & ~((unsigned)START_WAITS * 2 - 1) || keep == 0 || keep & (keep - 1))
+	if (s->flags & ~((unsigned)START_JOINED * 2 - 1) || keep == 0 || keep & (keep - 1))
 		return "flags";
-	if (s->flags & START_WAITS && s->flags != (START_WAITS | START_STDIN | KEEP_HEAD))
-		return "one that waits has an open stdin, and nobody attached";
+	if (s->flags & (START_WAITS | START_JOINED) && (what = refuse_waiting(k, s, ret_errno)))
+		return what;
 	if (keep == KEEP_LOSSLESS && (!(s->flags & START_ATTACH) || s->keep_bytes == 0))
 		return "lossless keeping needs START_ATTACH and room";
 	if (s->tag[TAG_SIZE - 1] != '\0')
@@ -172,8 +183,10 @@ void command_start(struct kept *k, struct conversation *c, char *payload, uint32
 	}
 	exec = (struct exec_record){start.uid, start.gid, start.argc, start.envc, 0, 0};
 	what = start.flags & START_PTY ? "terminal" : "pipes";
-	r = open_stdio(k, m, &start, theirs);
-	if (r == 0)
+	r = start.flags & START_JOINED ? 0 : open_stdio(k, m, &start, theirs);
+	if (start.flags & START_JOINED)
+		r = command_adopt(k, m, &start, payload + sizeof start, size - sizeof start, &what);
+	else if (r == 0)
 		r = guest_launch(k->g, &exec, payload + sizeof start, size - sizeof start, theirs,
 				 start.flags & START_PTY, &stage, &what);
 	if (start.flags & START_PTY)

@@ -26,6 +26,8 @@ void guest_init(struct guest *g, int control)
 	g->out = (struct relay){-1, 1};
 	g->err = (struct relay){-1, 2};
 	g->stdin_pipe = -1;
+	g->seat = g->ruleset = -1;
+	memset(g->joined_fds, -1, sizeof g->joined_fds);
 	if (g->reaper < 0)
 		_exit(1);
 }
@@ -68,10 +70,23 @@ int guest_as_user(uint32_t uid, uint32_t gid)
 }
 
 static int parent_death_signal = SIGKILL; /* 0: a kept sandbox */
+static bool joinable;
+
+void guest_open_seat(void)
+{
+	joinable = true;
+	guest_protect();
+}
+
+void guest_close_seat(void)
+{
+	joinable = false;
+	guest_protect();
+}
 
 void guest_protect(void)
 {
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, joinable, 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, parent_death_signal, 0, 0, 0);
 }
 
@@ -228,6 +243,11 @@ static void run(struct guest *g, char *payload, uint32_t size)
 		guest_report_failure(g, "exec", EBUSY, "a command is running");
 		return;
 	}
+	if (g->seat >= 0) { /* who runs commands is not joined */
+		guest_close_seat();
+		close(g->seat);
+		g->seat = -1;
+	}
 	forget_streams(g);
 	g->last = exec.flags & EXEC_LAST;
 	g->deadline_ms = exec.limit_ms ? now_ms() + exec.limit_ms : INT64_MAX;
@@ -265,15 +285,15 @@ static void take_stdin(struct guest *g, const void *data, uint32_t size)
 static void serve(struct guest *g)
 {
 	static char payload[FRAME_EXEC_MAX]; /* touched only as far as a frame reaches */
-	int listener = -1;
-	size_t listeners = 1;
+	int fds[1 + JOINED_FDS];
+	size_t count = 1 + JOINED_FDS;
 	struct frame f;
 	uint32_t number;
 
-	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, &listener,
-			  &listeners) < 0)
+	if (frame_receive(g->control, FROM_HOST, &f, payload, sizeof payload, fds, &count) < 0)
 		_exit(0);
-	if (listeners != (f.type == FRAME_SERVE))
+	if (f.type == FRAME_SERVE ? count != 1 && (count != 1 + JOINED_FDS || g->joined == 0)
+				  : count != 0)
 		_exit(1);
 	switch (f.type) {
 	case FRAME_EXEC:
@@ -296,9 +316,10 @@ static void serve(struct guest *g)
 			kill(g->command, (int)number);
 		break;
 	case FRAME_SERVE:
-		if (g->command != 0)
+		if (g->command != 0 || g->seat >= 0) /* a prepared sandbox ends with its nest */
 			_exit(1);
-		guest_keep(g, listener);
+		memcpy(g->joined_fds, fds + 1, (count - 1) * sizeof *fds);
+		guest_keep(g, fds[0]);
 	default:
 		_exit(1);
 	}
@@ -327,6 +348,7 @@ void guest_loop(struct guest *g)
 			{.fd = g->out.fd, .events = POLLIN},
 			{.fd = g->err.fd, .events = POLLIN},
 			{.fd = g->stdin_filled ? g->stdin_pipe : -1, .events = POLLOUT},
+			{.fd = g->seat, .events = POLLIN},
 		};
 
 		if (poll(p, sizeof p / sizeof *p, time_left(g)) < 0) {
@@ -340,6 +362,8 @@ void guest_loop(struct guest *g)
 			relay_read(g, &g->err);
 		if (p[4].revents)
 			stdin_write(g);
+		if (p[5].revents)
+			guest_seat(g);
 		if (p[1].revents)
 			reap(g);
 		if (p[0].revents)

@@ -33,6 +33,10 @@ struct guest {
 	unsigned char stdin_data[STDIN_WINDOW];
 	size_t stdin_filled;
 	bool stdin_ended;
+	int seat;          /* a prepared sandbox that can be joined: where that is said; -1: none */
+	int ruleset;       /* Landlock's, for who joins; -1: none */
+	pid_t joined;      /* who has joined; 0: nobody */
+	int joined_fds[4]; /* enum joined_fd, until it has become a command; -1 */
 };
 
 void guest_init(struct guest *g, int control);
@@ -66,6 +70,11 @@ int guest_as_root(void);
  * sandbox's init is tied to nobody: guest_outlive(), once and for all. */
 void guest_protect(void);
 void guest_outlive(void);
+
+/* A prepared sandbox: dumpable until it is joined, or never can be any more (cell.c). */
+void guest_open_seat(void);
+void guest_close_seat(void);
+void guest_seat(struct guest *g); /* seat.c: somebody has joined */
 
 int64_t guest_now_us(void); /* CLOCK_MONOTONIC */
 

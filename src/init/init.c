@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "init/guest.h"
+#include "init/nest.h"
 #include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
@@ -46,7 +47,7 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 	_exit(1);
 }
 
-/* The first frame decides: PLAN for the native runtime, anything else is handled by the guest. */
+/* A PLAN is what the native runtime begins with. */
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
 	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
@@ -63,7 +64,7 @@ static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 	s.image_dir = fds[0];
 	for (size_t i = 0; i < PLAN_MAX_VOLUMES; i++)
 		s.volumes[i] = i + first < fd_count ? fds[i + first] : -1;
-	r = isolate(&s, &stage);
+	r = isolate(&s, ISOLATE_SANDBOX, &stage);
 	if (r < 0)
 		give_up(stage, -r, s.object);
 	guest.uid = plan.uid;
@@ -89,6 +90,12 @@ static void first_frame(void)
 
 	if (r < 0)
 		_exit(1);
+	if (f.type == FRAME_NEST && f.size == sizeof(struct nest_plan) && fd_count == 2) {
+		struct nest_plan nest;
+
+		memcpy(&nest, &plan, sizeof nest);
+		keeper_run(CONTROL, &nest, fds[0], fds[1]);
+	}
 	if (f.type != FRAME_PLAN)
 		give_up("plan", EPROTO, "the first frame is not a plan");
 	set_up(&f, fds, fd_count);

@@ -28,8 +28,12 @@ in_clone_child static int make(void *argument)
 {
 	static const struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
 	struct netns_maker *m = argument;
-	long fd, r = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0);
+	long fd, r = 0;
 
+	if (m->userns >= 0)
+		r = raw_call(SYS_setns, m->userns, CLONE_NEWUSER, 0, 0);
+	if (r == 0)
+		r = raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0);
 	if (r < 0)
 		return (int)-r;
 	fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0);
@@ -46,7 +50,7 @@ in_clone_child static int make(void *argument)
 	return 0;
 }
 
-int netns_begin(struct netns_maker *m)
+int netns_begin_in(struct netns_maker *m, int userns)
 {
 	struct clone3_args args = {
 		.flags = CLONE_VM | CLONE_FILES,
@@ -58,6 +62,7 @@ int netns_begin(struct netns_maker *m)
 
 	m->pid = 0;
 	m->fd = -1;
+	m->userns = userns;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -67,6 +72,11 @@ int netns_begin(struct netns_maker *m)
 		return pid;
 	m->pid = pid;
 	return 0;
+}
+
+int netns_begin(struct netns_maker *m)
+{
+	return netns_begin_in(m, -1);
 }
 
 int netns_finish(struct netns_maker *m, int *ret_fd)

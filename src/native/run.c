@@ -25,12 +25,13 @@
 #include "image/image.h"
 #include "protocol/protocol.h"
 #include "native/cgroup.h"
+#include "native/claim.h"
 #include "native/collect.h"
 #include "native/feed.h"
 #include "native/idmap.h"
 #include "native/launch.h"
 #include "native/netns.h"
-#include "native/plan.h"
+#include "native/plan_make.h"
 #include "native/report.h"
 #include "native/sandbox.h"
 #include "native/slot.h"
@@ -41,14 +42,6 @@
  * be gone. Both take milliseconds; a machine that needs this long is broken. */
 #define CREATE_LIMIT_S 20
 #define DEATH_LIMIT_MS 20000
-
-/* Files the code may have open; more than any interpreter needs, small enough that kernel memory for
- * them stays within the memory limit. */
-#define OPEN_FILES    1024
-#define FILE_SIZE_MIN (1ull << 30)
-
-/* How many slots with a cgroup that cannot be emptied are passed over. */
-#define BUSY_SLOTS 16
 
 struct sandbox {
 	const struct places *places;
@@ -72,67 +65,6 @@ struct sandbox {
 	struct supervision watch;
 	struct userns_holder holder; /* reaped when there is time for it */
 };
-
-int landlock_abi(void)
-{
-	int abi = (int)syscall(444 /* landlock_create_ruleset */, NULL, 0, 1 /* VERSION */);
-
-	return abi < 0 ? 0 : abi > 7 ? 7 : abi; /* 7: the newest whose rules we know */
-}
-
-/* 128 random bits behind a prefix: ids cannot be guessed. */
-static int make_id(char *id, size_t size, const char *prefix, struct err *e)
-{
-	unsigned char random[16];
-	size_t n = strlen(prefix);
-
-	if (getrandom(random, sizeof random, 0) != sizeof random)
-		return err_set(e, errno, "get random bytes");
-	memcpy(id, prefix, n);
-	for (size_t i = 0; i < sizeof random && n + 2 < size; i++, n += 2)
-		snprintf(id + n, size - n, "%02x", random[i]);
-	return 0;
-}
-
-static void plan_rlimits(struct plan *p, const struct spec *s)
-{
-	uint64_t largest = FILE_SIZE_MIN;
-
-	for (size_t i = 0; i < s->tmpfs_count; i++)
-		if (s->tmpfs[i].size_bytes > largest)
-			largest = s->tmpfs[i].size_bytes;
-	for (size_t i = 0; i < PLAN_RLIMITS; i++)
-		p->rlimit[i] = UINT64_MAX;
-	/* Not 0: 1 is the value that never starts a pipe core_pattern. */
-	p->rlimit[RLIMIT_CORE] = 1;
-	p->rlimit[RLIMIT_MEMLOCK] = 0;
-	p->rlimit[RLIMIT_MSGQUEUE] = 0;
-	p->rlimit[RLIMIT_NICE] = 0;
-	p->rlimit[RLIMIT_RTPRIO] = 0;
-	p->rlimit[RLIMIT_NOFILE] = OPEN_FILES;
-	p->rlimit[RLIMIT_FSIZE] = largest;
-	p->rlimit[RLIMIT_SIGPENDING] = 256;
-	/* Behind our own clock, and per process: soft, then hard a second later. */
-	if (s->cpu_time_us != SPEC_UNLIMITED)
-		p->rlimit[RLIMIT_CPU] = s->cpu_time_us / 1000000 + 3;
-	/* Above the pids cgroup's limit, so that the one with a counter is met first. */
-	p->rlimit[RLIMIT_NPROC] = s->pids_limit + 8;
-}
-
-#ifdef CLOCHE_MUTATION
-static void plan_mutation(struct plan *p)
-{
-	const char *off = getenv("CLOCHE_OFF");
-
-	if (off)
-		snprintf(p->off, sizeof p->off, "%s", off);
-}
-#else
-static void plan_mutation(struct plan *p)
-{
-	(void)p;
-}
-#endif
 
 /* /workspace is a mount of its own, first in the plan: other volumes may lie in it. Their mount points are
  * made now, as nothing is ever made in a volume later. */
@@ -161,53 +93,16 @@ static int plan_disk(struct sandbox *b, struct err *e)
 
 static int make_plan(struct sandbox *b, struct err *e)
 {
-	const struct spec *s = b->spec;
-	struct plan *p = calloc(1, sizeof *p);
-	bool rootless = b->places->rootless;
+	bool has_disk = b->kept && b->kept->disk_bytes;
 
-	if (!p)
+	b->plan = calloc(1, sizeof *b->plan);
+	if (!b->plan)
 		return err_set(e, ENOMEM, "make a plan");
-	b->plan = p;
-	p->rootless = rootless;
-	p->uid = s->uid;
-	p->gid = s->gid;
-	p->root_mount_id = rootless ? 0 : b->slot.root_uid;
-	p->user_mount_id = rootless ? s->uid : b->slot.user_uid;
-	p->user_mount_gid = rootless ? s->gid : b->slot.user_gid;
-	p->dev_profile = strcmp(s->profile, "dev") == 0;
-	p->landlock_abi = (uint32_t)landlock_abi();
-	if (p->landlock_abi == 0 && !s->best_effort)
-		return err_set(
-			e, 0,
-			"this kernel has no Landlock: add landlock to lsm= on its command line, or "
-			"use --best-effort to run without this layer");
-	memcpy(p->hostname, s->hostname, sizeof s->hostname);
-	memcpy(p->profile, s->profile, sizeof s->profile);
-	p->has_lease = b->image.lease >= 0;
-	memcpy(p->template, b->image.template, sizeof p->template);
-	memcpy(p->lowers, b->image.lowers, sizeof b->image.lowers);
-	if (make_id(p->machine_id, sizeof p->machine_id, "", e) < 0)
+	if (plan_make(b->plan, b->places, b->spec, &b->slot, &b->image, has_disk, e) < 0 ||
+	    volumes_prepare(b->spec, b->kept ? b->kept->volumes : NULL, &b->slot,
+			    b->places->rootless, b->plan, b->volumes, e) < 0)
 		return -1;
-	plan_rlimits(p, s);
-	plan_mutation(p);
-	for (size_t i = 0; i < s->tmpfs_count; i++) {
-		struct plan_tmpfs *t = &p->tmpfs[p->tmpfs_count];
-
-		if (b->kept && b->kept->disk_bytes && strcmp(s->tmpfs[i].path, "/workspace") == 0)
-			continue;
-		p->tmpfs_count++;
-		memcpy(t->path, s->tmpfs[i].path, sizeof t->path);
-		t->size_bytes = s->tmpfs[i].size_bytes;
-		t->inodes = s->tmpfs[i].inodes;
-		t->exec = s->tmpfs[i].exec;
-		t->owned = strcmp(t->path, "/dev/shm") != 0;
-		/* /dev/shm can be used by name, not listed. */
-		t->mode = t->owned ? strcmp(t->path, "/tmp") == 0 ? 01777 : 0755 : 01733;
-	}
-	if (volumes_prepare(s, b->kept ? b->kept->volumes : NULL, &b->slot, rootless, p, b->volumes,
-			    e) < 0)
-		return -1;
-	return b->kept && b->kept->disk_bytes ? plan_disk(b, e) : 0;
+	return has_disk ? plan_disk(b, e) : 0;
 }
 
 static int make_control(struct sandbox *b, int *ret_theirs, struct err *e)
@@ -389,24 +284,6 @@ static void sweep_once(const struct sandbox *b)
 		cgroup_sweep(&b->host, b->places);
 }
 
-/* A slot and the cgroup of its number. A cgroup that cannot be emptied (a process of a killed run hangs in
- * the kernel) costs its slot, not the run. */
-static int take_slot(struct sandbox *b, const struct id_range *range, struct err *e)
-{
-	uint32_t from = 0;
-
-	for (int tries = 0;; tries++) {
-		if (slot_acquire(b->places, range, from, &b->slot, e) < 0)
-			return err_stage(e, "ids");
-		if (cgroup_create(&b->host, &b->slot, b->spec, &b->cgroup, e) == 0)
-			return 0;
-		if (e->errnum != EBUSY || tries == BUSY_SLOTS)
-			return err_stage(e, "cgroup");
-		slot_release(&b->slot);
-		from = b->slot.number + 1;
-	}
-}
-
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
@@ -419,7 +296,7 @@ static int create(struct sandbox *b, struct err *e)
 	cgroup_host_find(b->places, &b->host);
 	if (!b->kept)
 		sweep_once(b);
-	if (take_slot(b, &range, e) < 0)
+	if (claim(b->places, &range, &b->host, b->spec, &b->slot, &b->cgroup, e) < 0)
 		return -1;
 	if (make_plan(b, e) < 0)
 		return e->stage[0] ? -1 : err_stage(e, "plan");
@@ -713,8 +590,8 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	nothing_open(b);
 	b->watch.out.captured = &r->out;
 	b->watch.err.captured = &r->err;
-	if (make_id(r->id, sizeof r->id, "run_", e) < 0 ||
-	    make_id(r->sandbox, sizeof r->sandbox, "sbx_", e) < 0) {
+	if (plan_id(r->id, sizeof r->id, "run_", e) < 0 ||
+	    plan_id(r->sandbox, sizeof r->sandbox, "sbx_", e) < 0) {
 		free(b);
 		return -1;
 	}

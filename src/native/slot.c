@@ -44,12 +44,15 @@ bad:
 static int find_sub_range(const char *path, uint32_t *base, uint32_t *count, struct err *e)
 {
 	_cleanup_free_ char *line = NULL;
-	struct passwd *me = getpwuid(geteuid());
+	struct passwd entry, *me = NULL;
+	char names[4096]; /* of it; a longer entry is found by its number only */
 	char number[16];
 	size_t room = 0;
 	FILE *f = fopen(path, "re");
 	int found = 0;
 
+	if (getpwuid_r(geteuid(), &entry, names, sizeof names, &me) != 0)
+		me = NULL;
 	snprintf(number, sizeof number, "%u", geteuid());
 	while (f && !found && getline(&line, &room, f) > 0) {
 		char *colon = strchr(line, ':');

@@ -28,7 +28,9 @@ enum { FRAME_HEADER_SIZE = 8, FRAME_DATA_MAX = 65536 };
 #define FRAME_EXEC_MAX (4u << 20)
 /* stdin bytes the outside may have sent and init has not yet acknowledged by CREDIT. */
 #define STDIN_WINDOW 65536u
-#define FORGET_MAX   32u /* numbers in a FORGET */
+/* What comes along with SERVE where a zygote's child has joined: our ends of its control socket and streams. */
+enum joined_fd { JOINED_CONTROL, JOINED_STDIN, JOINED_STDOUT, JOINED_STDERR, JOINED_FDS };
+#define FORGET_MAX 32u /* numbers in a FORGET */
 
 enum frame_from { FROM_GUEST = 1, FROM_HOST = 2 };
 

@@ -229,15 +229,15 @@ void pool_get(struct call *c)
 		json_object_set_new(misses, pool_miss_names[i],
 				    json_integer((json_int_t)p.misses[i]));
 	call_reply(c, 200,
-		   json_pack("{sI sI sI sI sI sI sI sI sI sI so s{so so so}}", "kinds",
+		   json_pack("{sI sI sI sI sI sI sI sI sI sI sI so s{so so so}}", "kinds",
 			     (json_int_t)p.kinds, "ready", (json_int_t)p.ready, "making",
 			     (json_int_t)p.making, "dying", (json_int_t)v->dying_count,
 			     "memory_bytes", (json_int_t)p.memory_bytes, "made", (json_int_t)p.made,
 			     "failed", (json_int_t)p.failed, "dropped", (json_int_t)p.dropped,
 			     "hits", (json_int_t)p.hits, "interpreter_hits",
-			     (json_int_t)p.waiting_hits, "misses", misses, "times", "begin",
-			     times_json(&m->begin), "run", times_json(&m->run), "teardown",
-			     times_json(&m->teardown)));
+			     (json_int_t)p.waiting_hits, "zygote_hits", (json_int_t)p.joined_hits,
+			     "misses", misses, "times", "begin", times_json(&m->begin), "run",
+			     times_json(&m->run), "teardown", times_json(&m->teardown)));
 }
 
 void healthz(struct call *c)
@@ -338,6 +338,7 @@ static void pool_metrics(struct text *t, const struct service *v)
 	counter(t, "cloche_pool_hits", "Runs that got a prepared sandbox.", p.hits);
 	counter(t, "cloche_pool_interpreter_hits", "And in it an interpreter that waited.",
 		p.waiting_hits);
+	counter(t, "cloche_pool_zygote_hits", "And it was a child of a zygote's.", p.joined_hits);
 	line(t,
 	     "# TYPE cloche_pool_misses counter\n# HELP cloche_pool_misses Runs that got none, by cause.\n");
 	for (int i = 0; i < MISS_COUNT; i++)

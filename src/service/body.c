@@ -184,6 +184,11 @@ static int set_output(struct body *b, json_t *v, struct err *e)
 	return set_bool(&b->output_folder, v, e);
 }
 
+static int set_fresh(struct body *b, json_t *v, struct err *e)
+{
+	return set_bool(&b->fresh, v, e);
+}
+
 static int set_tty(struct body *b, json_t *v, struct err *e)
 {
 	return set_bool(&b->tty, v, e);
@@ -323,6 +328,7 @@ static const struct {
 	{"stdin_base64", BODY_RUN | BODY_EXEC, set_stdin_base64},
 	{"files", BODY_RUN, set_files},
 	{"output", BODY_RUN, set_output},
+	{"fresh_interpreter", BODY_RUN, set_fresh},
 	{"volume_fds", BODY_RUN | BODY_SANDBOX, set_volume_fds},
 	{"disk", BODY_SANDBOX, set_disk},
 	{"timeout", BODY_SANDBOX, set_life},
@@ -393,6 +399,13 @@ static bool may_wait(const struct body *b, const json_t *json)
 	}
 	return json_object_get(json, "code") && !json_object_get(json, "args") &&
 	       !json_object_get(json, "env");
+}
+
+static bool is_python(const json_t *json)
+{
+	const char *language = json_string_value(json_object_get(json, "language"));
+
+	return language && strcmp(language, "python") == 0;
 }
 
 static int take_command(struct body *b, json_t *json, struct err *e)
@@ -484,7 +497,8 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 	}
 	if (r == 0 && kind != BODY_SANDBOX)
 		r = take_command(b, json, e);
-	b->may_wait = r == 0 && may_wait(b, json);
+	b->may_wait = r == 0 && kind == BODY_RUN && may_wait(b, json);
+	b->may_join = b->may_wait && !b->fresh && is_python(json);
 	if (r == 0)
 		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v,
 				 kind, e);

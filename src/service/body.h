@@ -30,6 +30,8 @@ struct body {
 	bool pause_on_timeout, resume_on_touch;
 	/* Code in a language, and nothing that its interpreter could see before it reads the code. */
 	bool may_wait;
+	bool may_join; /* and a child of its language's zygote will do */
+	bool fresh;    /* fresh_interpreter */
 	bool tty, stdin_open;
 	unsigned rows, columns;
 };

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "service/budget.h"
 #include "service/handlers.h"
 
 enum needs { OPEN = 1, ADMIN = 2, BOX = 4, JSON = 8, MAYBE_JSON = 16, RAW_QUERY = 32 };
@@ -37,6 +38,26 @@ void call_print_routes(FILE *out)
 
 /* ---- a call's life ---- */
 
+void call_drop_body(struct call *c)
+{
+	json_decref(TAKE_PTR(c->body));
+	budget_give(c->service, c->owner, TAKE(c->body_room, 0));
+}
+
+static bool on_body_room(struct exchange *x, size_t bytes)
+{
+	struct call *c = exchange_data(x);
+
+	if (bytes <= BUDGET_FREE)
+		return true;
+	if (!budget_grow(c->service, c->owner, c->body_room, bytes)) {
+		c->service->metrics.refused_quota++;
+		return false;
+	}
+	c->body_room = bytes;
+	return true;
+}
+
 void call_free(struct call *c)
 {
 	if (c->release)
@@ -47,7 +68,7 @@ void call_free(struct call *c)
 		box_hang_up(c->box, TAKE_PTR(c->talk));
 	if (c->box)
 		box_release(c->box);
-	json_decref(c->body);
+	call_drop_body(c);
 	free(c->data);
 	free(c);
 }
@@ -404,6 +425,7 @@ void call_route(struct exchange *x, void *context)
 		return;
 	}
 	c->ops.on_gone = on_gone;
+	c->ops.on_body_room = on_body_room;
 	exchange_set_ops(x, &c->ops, c);
 	if (r->needs & (JSON | MAYBE_JSON)) {
 		c->route = r;

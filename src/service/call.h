@@ -29,6 +29,7 @@ struct call {
 	struct box *box;      /* held; a live sandbox, on routes that need one */
 	json_t *body;
 	char body_sha256[65];
+	size_t body_room; /* of the owner's budget */
 	unsigned retry_after_s;
 	bool never_fits; /* refused by a quota that is less than what was asked for */
 	struct waiter waiter;
@@ -48,6 +49,9 @@ void call_reply(struct call *c, int status, json_t *j);
 void call_problem(struct call *c, const struct err *e);
 /* Answered otherwise: free it and let go of everything. */
 void call_free(struct call *c);
+
+/* The body has been used up: it and its part of the owner's budget are free. */
+void call_drop_body(struct call *c);
 
 /* Wait for the box to be made, changed or gone; then tell(call's box, call) by w->tell. */
 void call_wait(struct call *c, struct waiter **list, void (*tell)(struct waiter *w, struct box *b));

@@ -37,7 +37,7 @@ static const struct row {
 	ROW(tls_key, FOLDER, "", "PEM file with its private key")
 	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
 	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
-	ROW(state_dir, FOLDER, NULL, "database and artifacts (disks of sandboxes are root's, in its own folder)")
+	ROW(state_dir, FOLDER, NULL, "database and artifacts; disks of sandboxes are beside it, in STATE_DIR-disks")
 	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")
 	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys but kept")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")

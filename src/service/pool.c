@@ -25,6 +25,7 @@ enum {
 	MAKING_MAX = 2,
 	LOOK_MS = 1000,
 	FAILED_WAITS_LOOKS = 30,
+	ZYGOTE_WAITS_LOOKS = 300,
 	START_LIMIT_S = 10,
 };
 /* Of one prepared sandbox, and of a kind that nobody asks for. */
@@ -42,6 +43,7 @@ struct prepared {
 	struct kind *kind;
 	struct pool_handed handed;
 	struct talk *talk; /* while what shall wait is started */
+	bool joined;
 	uint64_t made_us;
 };
 
@@ -55,6 +57,8 @@ struct kind {
 	double recent;
 	uint64_t asked_us;
 	unsigned waits; /* looks until it is tried again after a failure */
+	unsigned
+		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
 
 /* What everything prepared was made from: when one of these changes, packages or the configuration have. Who
@@ -106,7 +110,10 @@ static void failed(struct prepared *x, bool made)
 	struct pool *p = x->kind->pool;
 
 	making_done(x);
-	x->kind->waits = FAILED_WAITS_LOOKS;
+	if (x->joined)
+		x->kind->without_zygote = ZYGOTE_WAITS_LOOKS;
+	else
+		x->kind->waits = FAILED_WAITS_LOOKS;
 	p->counts.failed++;
 	if (made)
 		drop_sandbox(p, x->handed.created.id);
@@ -156,6 +163,8 @@ static void start_waiting(struct prepared *x)
 	char path[sizeof v->config.runtime_dir + 64];
 	struct err e = {0};
 
+	if (x->joined)
+		start.flags |= START_JOINED;
 	make_object_id(x->handed.run_id, "run_");
 	memcpy(start.tag, x->handed.run_id, sizeof x->handed.run_id);
 	snprintf(path, sizeof path, "%s/sandboxes/%s/ctl", v->config.runtime_dir,
@@ -197,6 +206,11 @@ static void prepare(struct kind *k)
 		return;
 	*request = k->request;
 	make_object_id(request->id, "sbx_");
+	x->joined = x->handed.joined = k->want.tenant[0] && !k->without_zygote;
+	if (x->joined) {
+		memcpy(request->zygote, "python", sizeof "python");
+		memcpy(request->tenant, k->want.tenant, sizeof request->tenant);
+	}
 	x->kind = k;
 	x->next = k->making;
 	k->making = x;
@@ -229,6 +243,7 @@ static void drop_oldest(struct kind *k)
 static bool same_want(const struct pool_want *a, const struct pool_want *b)
 {
 	return a->size == b->size && !a->strings == !b->strings &&
+	       strcmp(a->tenant, b->tenant) == 0 &&
 	       memcmp(&a->start, &b->start, sizeof a->start) == 0 &&
 	       (!a->strings || memcmp(a->strings, b->strings, a->size) == 0);
 }
@@ -380,6 +395,7 @@ static void on_look(uv_timer_t *t)
 
 		k->recent /= 2;
 		k->waits -= k->waits > 0;
+		k->without_zygote -= k->without_zygote > 0;
 		drop_stale(k, other, now);
 		if (!k->ready && !k->making && now - k->asked_us > AGE_US)
 			drop_kind(p, at);
@@ -423,6 +439,7 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	free(x);
 	p->counts.hits++;
 	p->counts.waiting_hits += ret->number != 0;
+	p->counts.joined_hits += ret->joined;
 	return true;
 }
 

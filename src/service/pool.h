@@ -17,6 +17,9 @@ struct pool_want {
 	struct start_record start;
 	char *strings; /* NULL: nothing */
 	size_t size;
+	/* Whose zygote may give it its interpreter: strings of one tenant hash alike then, and lie alike in memory.
+	 * "": it shall be a new one. */
+	char tenant[72];
 };
 
 /* One that is handed over. */
@@ -24,6 +27,7 @@ struct pool_handed {
 	struct spawner_created created;
 	char run_id[40]; /* of the run that will use what waits: init knows it by this tag */
 	uint32_t number; /* init's, of what waits; 0: nothing does */
+	bool joined;     /* and it is a child of a zygote's */
 };
 
 enum pool_miss { MISS_NEW_KIND, MISS_EMPTY, MISS_KINDS, MISS_OFF, MISS_COUNT };
@@ -51,7 +55,7 @@ bool pool_is_empty(const struct service *v);
 struct pool_counts {
 	size_t kinds, ready, making;
 	uint64_t memory_bytes; /* of those that are ready, as of the last look */
-	uint64_t hits, waiting_hits, misses[MISS_COUNT], made, failed, dropped;
+	uint64_t hits, waiting_hits, joined_hits, misses[MISS_COUNT], made, failed, dropped;
 };
 void pool_count(const struct service *v, struct pool_counts *ret);
 

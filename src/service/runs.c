@@ -194,7 +194,7 @@ static void start(struct call *c, struct box *b, struct body *body, const char *
 		call_problem(c, &e);
 		return;
 	}
-	json_decref(TAKE_PTR(c->body)); /* the run has what it needs, and may last */
+	call_drop_body(c); /* the run has what it needs, and may last */
 }
 
 /* Room under the quotas for one more run; -1 and a 429 otherwise. */
@@ -233,12 +233,16 @@ static int read_run(struct call *c, struct body *body, struct err *e)
 }
 
 /* What could wait in a prepared sandbox for this code: its interpreter. */
-static int make_want(const struct body *body, struct pool_want *ret, struct err *e)
+static int make_want(const struct call *c, const struct body *body, struct pool_want *ret,
+		     struct err *e)
 {
 	*ret = (struct pool_want){.start = {.uid = body->spec.uid,
 					    .gid = body->spec.gid,
 					    .flags = START_WAITS | START_STDIN | KEEP_HEAD,
 					    .keep_bytes = 1}};
+	if (body->may_join && strlen(c->owner) < sizeof ret->tenant &&
+	    !c->service->places.rootless && !c->service->policy.no_prepared_python)
+		memcpy(ret->tenant, c->owner, strlen(c->owner));
 	return body->may_wait && !body->stdin_open
 		       ? run_start_strings(&body->spec, &ret->start, &ret->strings, &ret->size, e)
 		       : 0;
@@ -259,7 +263,7 @@ void runs_create(struct call *c)
 		return;
 	}
 	/* The sandbox of a run has its limits, and needs no commands' defaults. */
-	if (make_want(&body, &want, &e) < 0 || spec_copy_limits(&of_box, &body.spec, &e) < 0) {
+	if (make_want(c, &body, &want, &e) < 0 || spec_copy_limits(&of_box, &body.spec, &e) < 0) {
 		body_done(&body);
 		call_problem(c, &e);
 		return;
@@ -289,7 +293,7 @@ struct run *runs_begin(struct call *c, struct body *body, bool *counted, const i
 	if (!*counted && take_rate(c, e) < 0)
 		return NULL;
 	*counted = true;
-	if (make_want(body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
+	if (make_want(c, body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
 		b = NULL;
 	else
 		b = sandbox_begin_with(c, &stored, &of_box, 0, 0, NULL, &want, body->volume_fds,

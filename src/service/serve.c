@@ -430,10 +430,21 @@ static void exec_cloched(const struct serve *s)
 	execv(path, argv);
 }
 
+/* Beside the state, never in it: what is below state_dir is cloched's, who could put other folders there. */
+static void find_disks(const struct serve *s, char *ret, size_t size)
+{
+	json_t *service = json_object_get(s->file, "service");
+
+	if (json_object_get(service, "state_dir"))
+		snprintf(ret, size, "%s-disks", s->config.state_dir);
+	else
+		snprintf(ret, size, "%s/disks", s->places.state);
+}
+
 static void exec_spawner(const struct serve *s)
 {
-	char path[PATH_MAX + 64], uid[16], gid[16], socket[PATH_MAX];
-	char *argv[16] = {path,
+	char path[PATH_MAX + 64], uid[16], gid[16], socket[PATH_MAX], disks[PATH_MAX];
+	char *argv[18] = {path,
 			  (char *)(uintptr_t) "--runtime-dir",
 			  (char *)(uintptr_t)s->config.runtime_dir,
 			  (char *)(uintptr_t) "--state-dir",
@@ -444,12 +455,14 @@ static void exec_spawner(const struct serve *s)
 			  gid,
 			  (char *)(uintptr_t) "--socket",
 			  socket,
+			  (char *)(uintptr_t) "--disk-dir",
+			  disks,
 			  (char *)(uintptr_t) "--end",
 			  (char *)(uintptr_t) "all",
 			  NULL,
 			  NULL,
 			  NULL};
-	char **more = &argv[s->end ? 13 : 11];
+	char **more = &argv[s->end ? 15 : 13];
 
 	if (s->file) {
 		*more++ = (char *)(uintptr_t) "--config";
@@ -457,6 +470,7 @@ static void exec_spawner(const struct serve *s)
 	}
 	*more = NULL;
 
+	find_disks(s, disks, sizeof disks);
 	snprintf(path, sizeof path, "%s/cloche-spawner", s->folder);
 	snprintf(uid, sizeof uid, "%u", (unsigned)s->uid);
 	snprintf(gid, sizeof gid, "%u", (unsigned)s->gid);

@@ -22,6 +22,7 @@ struct link;
 struct box;
 struct run;
 struct subscriber;
+struct budget;
 struct batch;
 
 enum { EVENTS_KEPT = 4096 };
@@ -49,6 +50,7 @@ struct service {
 	struct run *runs;       /* that are not ended */
 	struct batch *batches;
 	struct subscriber *subscribers;
+	struct budget *budgets;      /* budget.c */
 	json_t *events[EVENTS_KEPT]; /* ring by seq */
 	int64_t event_seq;           /* of the last one */
 	struct metrics metrics;

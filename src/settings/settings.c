@@ -144,6 +144,38 @@ static bool is_list_of_texts(const json_t *list)
 	return true;
 }
 
+/* Names of modules as an import statement has them. */
+static int check_modules(const json_t *list, struct err *e)
+{
+	json_t *name;
+	size_t i;
+
+	if (!json_is_array(list) || json_array_size(list) > 64)
+		return err_set(e, 0, "policy: python_modules must be a list of at most 64 names");
+	json_array_foreach((json_t *)(uintptr_t)list, i, name) {
+		const char *text = json_string_value(name);
+
+		if (!text || !*text || strlen(text) > 100 ||
+		    strspn(text,
+			   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") !=
+			    strlen(text))
+			return err_set(e, 0, "policy: python_modules: %.60s is no module's name",
+				       text ? text : "?");
+	}
+	return 0;
+}
+
+static bool is_no_maximum(const char *key)
+{
+	static const char *const keys[] = {"volume_roots",   "best_effort", "prepared_python",
+					   "python_modules", "images",      "image_user"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
 static int check_policy(const json_t *policy, struct err *e)
 {
 	struct spec scratch = {0};
@@ -155,10 +187,10 @@ static int check_policy(const json_t *policy, struct err *e)
 	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
 		const struct option *o = option_find(key);
 
-		if (strcmp(key, "best_effort") == 0) {
+		if (strcmp(key, "best_effort") == 0 || strcmp(key, "prepared_python") == 0) {
 			if (!json_is_string(value) ||
 			    strcmp(json_string_value(value), "false") != 0)
-				return err_set(e, 0, "policy: best_effort can only be false");
+				return err_set(e, 0, "policy: %s can only be false", key);
 		} else if (strcmp(key, "image_user") == 0) {
 			if (!json_is_string(value) ||
 			    (strcmp(json_string_value(value), "true") != 0 &&
@@ -167,6 +199,9 @@ static int check_policy(const json_t *policy, struct err *e)
 		} else if (strcmp(key, "images") == 0) {
 			if (!is_list_of_texts(value))
 				return err_set(e, 0, "policy: images must be a list of names");
+		} else if (strcmp(key, "python_modules") == 0) {
+			if (check_modules(value, e) < 0)
+				return -1;
 		} else if (strcmp(key, "volume_roots") == 0) {
 			if (!json_is_array(value))
 				return err_set(e, 0,
@@ -192,11 +227,12 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	value = json_object_get(policy, "image_user");
 	t->image_user = value && strcmp(json_string_value(value), "true") == 0;
 	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
+	t->no_prepared_python = json_object_get(policy, "prepared_python") != NULL;
+	t->python_modules = json_incref(json_object_get(policy, "python_modules"));
 	/* Not json_copy(): without memory it gives a part of it. */
 	t->policy = json_object();
 	json_object_foreach(policy, key, value)
-		if (option_find(key) && strcmp(key, "best_effort") != 0 &&
-		    json_object_set(t->policy, key, value) < 0)
+		if (!is_no_maximum(key) && json_object_set(t->policy, key, value) < 0)
 			return err_set(e, ENOMEM, "keep the policy");
 	return t->policy ? 0 : err_set(e, ENOMEM, "keep the policy");
 }
@@ -364,5 +400,6 @@ void settings_done(struct settings *t)
 	json_decref(t->policy);
 	json_decref(t->volume_roots);
 	json_decref(t->images);
+	json_decref(t->python_modules);
 	*t = (struct settings){0};
 }

@@ -23,6 +23,8 @@ struct settings {
 	json_t *images;       /* array of patterns that names of images must match, or NULL */
 	bool image_user;      /* an image's own User counts */
 	bool no_best_effort;
+	bool no_prepared_python; /* no zygote: every interpreter is a new one */
+	json_t *python_modules;  /* array of names that a zygote imports, or NULL */
 	bool has_file;
 };
 

@@ -370,6 +370,8 @@ static void box_free(struct spawner *s, struct box *b)
 	*at = b->next;
 	spawner_unwatch(s, &b->pidfd);
 	spawner_unwatch(s, &b->freeze_fd);
+	if (b->nest)
+		nests_box_gone(s, b->nest);
 	fd_close(&b->lock); /* last: from here on the slot is anybody's */
 	free(b->elsewhere);
 	free(b);

@@ -143,6 +143,8 @@ static int texts_check(const struct spawner_create *m, struct err *e)
 		{"profile", m->profile, sizeof m->profile},
 		{"hostname", m->hostname, sizeof m->hostname},
 		{"venv", m->venv, sizeof m->venv},
+		{"zygote", m->zygote, sizeof m->zygote},
+		{"tenant", m->tenant, sizeof m->tenant},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -298,13 +300,33 @@ static int descriptors_check(const struct spawner_create *m, size_t fd_count, st
 	return 0;
 }
 
+/* Prepared sandboxes have nothing of a client's but the limits. */
+static int zygote_check(const struct policy *p, const struct spawner_create *m, struct err *e)
+{
+	if (!m->zygote[0])
+		return m->tenant[0] ? err_set(e, EBADMSG, "tenant: means nothing here") : 0;
+	if (strcmp(m->zygote, "python") != 0 || !m->tenant[0])
+		return err_set(e, EBADMSG, "zygote: python, with a tenant");
+	if (m->volume_count || m->disk_bytes || m->venv[0])
+		return err_set(e, EBADMSG, "zygote: not with volumes or a disk");
+	if (strcmp(m->image, "host") != 0)
+		return err_set(e, EBADMSG, "zygote: of the host image only");
+	if (p->places->rootless)
+		return err_set(e, EPERM, "zygote: needs root");
+	if (p->settings.no_prepared_python)
+		return err_set(e, EPERM,
+			       "zygote: the operator's policy has prepared_python: false");
+	return 0;
+}
+
 int create_check(const struct policy *p, const struct spawner_create *m, size_t fd_count,
 		 struct spec *s, struct err *e)
 {
 	struct settings t = p->settings; /* borrowed; only its origins are written to */
 
 	*s = (struct spec){0};
-	if (shape_check(m, e) < 0 || texts_check(m, e) < 0 || descriptors_check(m, fd_count, e) < 0)
+	if (shape_check(m, e) < 0 || texts_check(m, e) < 0 ||
+	    descriptors_check(m, fd_count, e) < 0 || zygote_check(p, m, e) < 0)
 		return -1;
 	if (spec_init(s, e) < 0 || spec_add_argument(s, "init", e) < 0)
 		return -1;

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-static void job_free(struct job *j)
+void job_free(struct job *j)
 {
 	if (!j)
 		return;
@@ -82,6 +82,8 @@ static bool is_job(const struct job *j, const char *id)
 
 bool creation_pending(struct spawner *s, const char *id, bool cancel)
 {
+	if (nests_pending(s, id, cancel))
+		return true;
 	for (size_t i = 0; i < WORKERS_MAX; i++)
 		if (s->workers[i].used && is_job(s->workers[i].job, id)) {
 			s->workers[i].kill_when_made |= cancel;
@@ -134,12 +136,16 @@ void creation_request(struct spawner *s, const struct spawner_create *m, int *fd
 		client_refuse(s, s->client_number, m->header.sequence, &e);
 		return;
 	}
+	if (j->request.zygote[0]) {
+		nests_request(s, j);
+		return;
+	}
 	s->queue[(s->queue_first + s->queue_count++) % QUEUE_MAX] =
 		(struct queued){j, s->client_number};
 }
 
-static void made(struct spawner *s, struct worker *w, const struct worker_report *r, int pidfd,
-		 int lock)
+struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence, bool kill,
+			  const struct worker_report *r, int pidfd, int lock, bool ours)
 {
 	struct spawner_created c = r->meta.created;
 	struct err e = {.code = CODE_SANDBOX_CREATE_FAILED};
@@ -147,14 +153,26 @@ static void made(struct spawner *s, struct worker *w, const struct worker_report
 
 	if (!b) {
 		err_set(&e, ENOMEM, "keep %s", c.id);
-		client_refuse(s, w->client, w->job->request.header.sequence, &e);
-		return;
+		client_refuse(s, client, sequence, &e);
+		return NULL;
 	}
-	b->ours = true;
-	c.header = (struct spawner_header){SPAWNER_CREATED, w->job->request.header.sequence};
-	client_send(s, w->client, &c, sizeof c);
-	if (w->kill_when_made)
+	b->ours = ours;
+	c.header = (struct spawner_header){SPAWNER_CREATED, sequence};
+	client_send(s, client, &c, sizeof c);
+	if (kill)
 		box_kill(b, s);
+	return b;
+}
+
+void creation_refused(struct spawner *s, unsigned client, uint32_t sequence,
+		      const struct worker_report *r)
+{
+	struct err e = r->err;
+
+	e.text[sizeof e.text - 1] = e.stage[sizeof e.stage - 1] = '\0';
+	if (e.code == CODE_NONE && e.errnum != EPERM)
+		e.code = CODE_SANDBOX_CREATE_FAILED;
+	client_refuse(s, client, sequence, &e);
 }
 
 void creation_worker_ended(struct spawner *s, pid_t pid)
@@ -183,8 +201,6 @@ static void given_up(struct spawner *s, const struct worker *w)
 /* The worker has failed, and says why (r) or was killed. What it may have made is known by its folder. */
 static void failed(struct spawner *s, struct worker *w, const struct worker_report *r)
 {
-	struct err e;
-
 	if (!r) {
 		kill_worker(w);
 		box_adopt(s, w->job->request.id, true);
@@ -192,11 +208,7 @@ static void failed(struct spawner *s, struct worker *w, const struct worker_repo
 		s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
 		return;
 	}
-	e = r->err;
-	e.text[sizeof e.text - 1] = e.stage[sizeof e.stage - 1] = '\0';
-	if (e.code == CODE_NONE && e.errnum != EPERM)
-		e.code = CODE_SANDBOX_CREATE_FAILED;
-	client_refuse(s, w->client, w->job->request.header.sequence, &e);
+	creation_refused(s, w->client, w->job->request.header.sequence, r);
 }
 
 void creation_report(struct spawner *s, struct worker *w)
@@ -208,7 +220,8 @@ void creation_report(struct spawner *s, struct worker *w)
 	if (n == 0)
 		return;
 	if (n == 1 && r.made)
-		made(s, w, &r, pidfd, lock);
+		creation_made(s, w->client, w->job->request.header.sequence, w->kill_when_made, &r,
+			      pidfd, lock, true);
 	else
 		failed(s, w, n == 1 ? &r : NULL);
 	spawner_unwatch(s, &w->report);

@@ -39,14 +39,12 @@ static int open_nameless(const char *folder, int *ret_fd, struct err *e)
 	return 0;
 }
 
-static int open_image(const char *state, uint64_t size_bytes, int *ret_fd, struct err *e)
+static int open_image(const char *folder, uint64_t size_bytes, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
-	char folder[1064];
 	struct statvfs v;
 	int r;
 
-	snprintf(folder, sizeof folder, "%.1024s/disks", state);
 	r = make_private_dirs(folder);
 	if (r < 0)
 		return err_set(e, -r, "make %s", folder);
@@ -179,13 +177,13 @@ static int mount_device(const char *device, int *ret_mount, struct err *e)
 	return *ret_mount < 0 ? err_set(e, errno, "mount %s", device) : 0;
 }
 
-int disk_make(const char *state, uint64_t size_bytes, uint32_t uid, uint32_t gid, int *ret_mount,
+int disk_make(const char *folder, uint64_t size_bytes, uint32_t uid, uint32_t gid, int *ret_mount,
 	      struct err *e)
 {
 	_cleanup_close_ int image = -1, loop = -1, mount_fd = -1;
 	char device[32];
 
-	if (open_image(state, size_bytes, &image, e) < 0 ||
+	if (open_image(folder, size_bytes, &image, e) < 0 ||
 	    make_file_system(image, uid, gid, e) < 0 || attach_loop(image, device, &loop, e) < 0 ||
 	    mount_device(device, &mount_fd, e) < 0)
 		return -1;

@@ -12,9 +12,9 @@
 
 #include "base/err.h"
 
-/* A detached mount, nosuid and nodev, its root owned by these ids. state: the folder that holds
- * disks/. Refused when the file system there has less room than the size now. */
-int disk_make(const char *state, uint64_t size_bytes, uint32_t uid, uint32_t gid, int *ret_mount,
+/* A detached mount, nosuid and nodev, its root owned by these ids. folder: of root's, made if
+ * missing. Refused when the file system there has less room than the size now. */
+int disk_make(const char *folder, uint64_t size_bytes, uint32_t uid, uint32_t gid, int *ret_mount,
 	      struct err *e) must_check;
 
 #endif

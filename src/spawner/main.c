@@ -26,14 +26,15 @@
 enum { LOCK_LIMIT_S = 3, EXIT_USAGE = 2, BACKLOG = 8 };
 
 struct arguments {
-	const char *runtime, *state, *socket, *config;
+	const char *runtime, *state, *disks, *socket, *config;
 	uint32_t uid, gid;
 	bool end_all;
 };
 
 static const char usage[] =
-	"usage: cloche-spawner [--runtime-dir DIR] [--state-dir DIR] [--service-uid N]\n"
-	"                      [--service-gid N] [--socket FD|PATH] [--config FILE] [--end all]\n"
+	"usage: cloche-spawner [--runtime-dir DIR] [--state-dir DIR] [--disk-dir DIR]\n"
+	"                      [--service-uid N] [--service-gid N] [--socket FD|PATH]\n"
+	"                      [--config FILE] [--end all]\n"
 	"The privileged part of `cloche serve`, which starts it.\n";
 
 static int parse_id(const char *what, const char *text, uint32_t *ret, struct err *e)
@@ -59,6 +60,8 @@ static int parse_arguments(char **argv, struct arguments *a, struct err *e)
 			a->runtime = value;
 		else if (strcmp(name, "state-dir") == 0)
 			a->state = value;
+		else if (strcmp(name, "disk-dir") == 0)
+			a->disks = value;
 		else if (strcmp(name, "service-uid") == 0)
 			r = parse_id(name, value, &a->uid, e);
 		else if (strcmp(name, "service-gid") == 0)
@@ -87,11 +90,16 @@ static int put_place(char *field, size_t size, const char *what, const char *val
 	return 0;
 }
 
-static int find_places(struct places *p, const struct arguments *a, struct err *e)
+static int find_places(struct spawner *s, const struct arguments *a, struct err *e)
 {
+	struct places *p = &s->places;
+
 	if (places_find(p, e) < 0 ||
 	    put_place(p->runtime, sizeof p->runtime, "runtime-dir", a->runtime, e) < 0 ||
 	    put_place(p->state, sizeof p->state, "state-dir", a->state, e) < 0)
+		return -1;
+	snprintf(s->disks, sizeof s->disks, "%s/disks", p->state);
+	if (put_place(s->disks, sizeof s->disks, "disk-dir", a->disks, e) < 0)
 		return -1;
 	return put_place(p->system_config, sizeof p->system_config, "config", a->config, e);
 }
@@ -233,7 +241,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 {
 	int init;
 
-	if (find_places(&s->places, a, e) < 0)
+	if (find_places(s, a, e) < 0)
 		return -1;
 	cgroup_host_find(&s->places, &s->host);
 	if (s->host.version == CGROUP_NONE)
@@ -241,6 +249,7 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	s->service_uid = a->uid;
 	s->policy.places = &s->places;
 	s->place = (struct worker_place){.places = &s->places,
+					 .disks = s->disks,
 					 .policy = &s->policy,
 					 .host = &s->host,
 					 .service_gid = a->gid,

@@ -47,6 +47,9 @@ struct spawner_create {
 	char profile[32];
 	char hostname[65];
 	char venv[SPEC_PATH_SIZE]; /* "" none; below an operator's volume root */
+	/* Prepared: a child of this interpreter's zygote joins it and waits. "" none; "python". */
+	char zygote[16];
+	char tenant[72]; /* whose zygote: each has its own. "" without one */
 	uint8_t zero[7];
 	uint64_t memory_bytes, memory_swap_bytes;
 	uint64_t cpus_millis, pids_limit;

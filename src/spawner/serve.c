@@ -41,6 +41,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 	struct box *b = box_find_pid(s, info->si_pid);
 
 	creation_worker_ended(s, info->si_pid);
+	nests_worker_ended(s, info->si_pid);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -92,6 +93,9 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 	case SOURCE_WORKER:
 		creation_report(s, (struct worker *)source);
 		break;
+	case SOURCE_NEST:
+		nests_event(s, (struct nest_slot *)source);
+		break;
 	case SOURCE_BOX:
 		box_dead(s, (struct box *)source);
 		break;
@@ -107,8 +111,10 @@ static int deadlines(struct spawner *s)
 {
 	uint64_t now = now_ms();
 	uint64_t a = creation_deadlines(s, now), b = box_deadlines(s, now);
+	uint64_t c = nests_deadlines(s, now);
 	uint64_t next = a < b ? a : b;
 
+	next = c < next ? c : next;
 	if (s->sweep_ms && now >= s->sweep_ms) {
 		s->sweep_ms = 0;
 		if (worker_sweep(&s->place) < 0)
@@ -143,5 +149,6 @@ int spawner_run(struct spawner *s, struct err *e)
 		creation_next(s);
 	}
 	hear_last_words(s);
+	nests_stop(s);
 	return 0;
 }

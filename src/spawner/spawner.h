@@ -9,6 +9,8 @@
 #ifndef SPAWNER_SPAWNER_H
 #define SPAWNER_SPAWNER_H
 
+#include <limits.h>
+
 #include "spawner/worker.h"
 
 enum {
@@ -21,6 +23,8 @@ enum {
 	FREEZE_DEADLINE_MS = 10000,
 	CLEAN_DEADLINE_MS = 10000,
 	SWEEP_DELAY_MS = 500,
+	NESTS_MAX = 16,
+	NEST_QUEUE_MAX = 16,
 };
 
 /* What a descriptor in the epoll belongs to; the first member of its owner. */
@@ -30,7 +34,8 @@ enum source_kind {
 	SOURCE_SIGNAL,
 	SOURCE_WORKER,
 	SOURCE_BOX,
-	SOURCE_FREEZE
+	SOURCE_FREEZE,
+	SOURCE_NEST
 };
 struct source {
 	enum source_kind kind;
@@ -51,6 +56,7 @@ struct box {
 	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
+	struct nest_slot *nest;        /* whose cell it is, NULL: none's */
 	struct cgroup_host *elsewhere; /* where its cgroup is, NULL: where ours are made */
 	bool frozen;
 	int freeze_fd;            /* cgroup.events while freezing, -1 */
@@ -80,6 +86,21 @@ struct queued {
 	unsigned client;
 };
 
+/* A host of a nest (nest_host.h), and what is asked of it. */
+struct nest_slot {
+	struct source source; /* its jobs' socket */
+	bool used;
+	bool retired; /* gets no more jobs, and ends when nothing of it is alive */
+	bool kill_when_made;
+	int jobs;
+	pid_t pid; /* 0: reaped */
+	char tenant[sizeof(((struct spawner_create *)0)->tenant)];
+	struct queued queue[NEST_QUEUE_MAX]; /* the first one is being worked on */
+	size_t queue_count;
+	size_t made, live;
+	uint64_t started_ms, busy_ms, deadline_ms;
+};
+
 struct outgoing {
 	struct outgoing *next;
 	size_t size;
@@ -89,6 +110,7 @@ struct outgoing {
 struct spawner {
 	struct worker_place place;
 	struct places places;
+	char disks[PATH_MAX];
 	struct policy policy;
 	struct cgroup_host host;
 	uint32_t service_uid;
@@ -106,6 +128,7 @@ struct spawner {
 	struct end *ends, **ends_end;
 	size_t end_count;
 	struct worker workers[WORKERS_MAX];
+	struct nest_slot nests[NESTS_MAX];
 	size_t worker_count;            /* how many of them may work at a time */
 	struct queued queue[QUEUE_MAX]; /* a ring */
 	size_t queue_first, queue_count;
@@ -142,6 +165,22 @@ uint64_t creation_deadlines(struct spawner *s, uint64_t now);
 bool creation_pending(struct spawner *s, const char *id, bool cancel);
 void creation_collect(struct spawner *s); /* all reports that have come */
 void creation_worker_ended(struct spawner *s, pid_t pid);
+
+void job_free(struct job *j);
+/* A worker's report has come: the box, or NULL when it could not be kept. */
+struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence, bool kill,
+			  const struct worker_report *r, int pidfd, int lock, bool ours);
+void creation_refused(struct spawner *s, unsigned client, uint32_t sequence,
+		      const struct worker_report *r);
+
+/* nests.c: prepared Python. */
+void nests_request(struct spawner *s, struct job *j);
+void nests_event(struct spawner *s, struct nest_slot *n);
+void nests_worker_ended(struct spawner *s, pid_t pid);
+bool nests_pending(struct spawner *s, const char *id, bool cancel);
+void nests_box_gone(struct spawner *s, struct nest_slot *n);
+uint64_t nests_deadlines(struct spawner *s, uint64_t now);
+void nests_stop(struct spawner *s); /* blocks until their hosts are gone, a few seconds at most */
 
 /* box.c */
 struct box *box_find(const struct spawner *s, const char *id);

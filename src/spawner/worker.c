@@ -42,20 +42,22 @@ static int bind_listener(int folder, int *ret_fd, struct err *e)
 
 /* Connecting needs to reach the socket and to write to it: the service's group may, others may not. The
  * folder is opened to the group last. */
-static int make_folder(struct work *w, int *ret_listener, struct err *e)
+int worker_make_folder(const struct worker_place *place, const char *id, int *ret_folder,
+		       int *ret_listener, struct err *e)
 {
-	const char *id = w->job->request.id;
+	int folder;
 
-	if (mkdirat(w->place->sandboxes, id, 0700) < 0)
+	if (mkdirat(place->sandboxes, id, 0700) < 0)
 		return err_set(e, errno, "make the folder of %s", id);
-	w->folder = openat(w->place->sandboxes, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (w->folder < 0)
+	folder = openat(place->sandboxes, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
 		return err_set(e, errno, "open the folder of %s", id);
-	if (bind_listener(w->folder, ret_listener, e) < 0)
+	*ret_folder = folder;
+	if (bind_listener(folder, ret_listener, e) < 0)
 		return -1;
-	if (fchownat(w->folder, "ctl", (uid_t)-1, w->place->service_gid, 0) < 0 ||
-	    fchmodat(w->folder, "ctl", 0660, 0) < 0 ||
-	    fchown(w->folder, (uid_t)-1, w->place->service_gid) < 0 || fchmod(w->folder, 0710) < 0)
+	if (fchownat(folder, "ctl", (uid_t)-1, place->service_gid, 0) < 0 ||
+	    fchmodat(folder, "ctl", 0660, 0) < 0 ||
+	    fchown(folder, (uid_t)-1, place->service_gid) < 0 || fchmod(folder, 0710) < 0)
 		return err_set(e, errno, "give the folder of %s to the service", id);
 	return 0;
 }
@@ -63,7 +65,9 @@ static int make_folder(struct work *w, int *ret_listener, struct err *e)
 static int make_disk(const struct kept_request *k, uint32_t uid, uint32_t gid, int *ret_mount,
 		     struct err *e)
 {
-	return disk_make(k->places->state, k->disk_bytes, uid, gid, ret_mount, e);
+	const struct work *w = k->context;
+
+	return disk_make(w->place->disks, k->disk_bytes, uid, gid, ret_mount, e);
 }
 
 static int write_meta(const struct kept_request *k, const struct kept_sandbox *made, struct err *e)
@@ -124,7 +128,7 @@ static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 	if (create_volumes(w->place->policy, &w->job->request, &w->job->spec, w->job->fds,
 			   k.volumes, e) < 0)
 		return err_stage(e, "volume");
-	if (make_folder(w, &listener, e) < 0)
+	if (worker_make_folder(w->place, w->job->request.id, &w->folder, &listener, e) < 0)
 		return err_stage(e, "folder");
 	if (leave_image(w, e) < 0) {
 		close(listener);
@@ -138,7 +142,7 @@ static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 	return r;
 }
 
-static int send_report(int fd, const struct worker_report *r, int pidfd, int lock)
+int worker_send_report(int fd, const struct worker_report *r, int pidfd, int lock)
 {
 	union {
 		char space[CMSG_SPACE(2 * sizeof(int))];
@@ -170,7 +174,7 @@ __attribute__((noreturn)) static void work(struct work *w, int report)
 		r.meta = w->meta;
 	else if (w->folder >= 0)
 		worker_remove_folder(w->place->sandboxes, w->job->request.id);
-	_exit(send_report(report, &r, made.pidfd, made.slot.lock) < 0);
+	_exit(worker_send_report(report, &r, made.pidfd, made.slot.lock) < 0);
 }
 
 static int compare(const void *a, const void *b)
@@ -179,7 +183,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Nothing of the spawner's stays open in a child but 0 to 2 and these. */
-static void close_others(int *keep, size_t count)
+void worker_close_others(int *keep, size_t count)
 {
 	unsigned from = 3;
 
@@ -194,7 +198,7 @@ static void close_others(int *keep, size_t count)
 }
 
 /* In the child: it dies with its parent and takes signals as any program does. */
-static void become_child(pid_t parent)
+void worker_become_child(pid_t parent)
 {
 	sigset_t none;
 
@@ -226,7 +230,7 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 		return -1;
 	}
 	if (pid == 0) {
-		become_child(parent);
+		worker_become_child(parent);
 		/* Who runs commands goes first; box_add() gives it back. Only root can give it back. */
 		if (!w->places->rootless && nice(CREATION_NICE) < 0)
 			errno = 0;
@@ -235,7 +239,7 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 		keep[n++] = init;
 		for (size_t i = 0; i < job->fd_count; i++)
 			keep[n++] = job->fds[i];
-		close_others(keep, n);
+		worker_close_others(keep, n);
 		work(&context, p[1]);
 	}
 	close(p[1]);
@@ -282,8 +286,8 @@ pid_t worker_sweep(const struct worker_place *w)
 	int nothing = -1;
 
 	if (pid == 0) {
-		become_child(parent);
-		close_others(&nothing, 0);
+		worker_become_child(parent);
+		worker_close_others(&nothing, 0);
 		cgroup_sweep(w->host, w->places);
 		_exit(0);
 	}

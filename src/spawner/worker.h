@@ -22,6 +22,7 @@ struct job {
 
 struct worker_place {
 	const struct places *places;
+	const char *disks; /* the folder for their files */
 	const struct policy *policy;
 	const struct cgroup_host *host;
 	uint32_t service_gid;
@@ -45,6 +46,14 @@ int worker_receive(int report, struct worker_report *ret, int *ret_pidfd, int *r
 
 /* Start a child that removes the cgroups of slots that nobody holds. Its pid, or -errno. */
 pid_t worker_sweep(const struct worker_place *w);
+
+/* The parts of a worker, for the host of a nest (nest_host.c): be a child that dies with its parent and holds
+ * 0 to 2 and these descriptors; make a sandbox's folder and what its init listens on; report. */
+void worker_become_child(pid_t parent);
+void worker_close_others(int *keep, size_t count);
+int worker_make_folder(const struct worker_place *place, const char *id, int *ret_folder,
+		       int *ret_listener, struct err *e) must_check;
+int worker_send_report(int fd, const struct worker_report *r, int pidfd, int lock);
 
 /* Remove RUNTIME/sandboxes/ID; a missing one is fine. */
 void worker_remove_folder(int sandboxes, const char *id);

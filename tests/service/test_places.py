@@ -43,3 +43,12 @@ def test_a_folder_that_others_may_write_in(folder):
     os.chown(folder / "theirs", 0, 0)
     os.chmod(folder / "theirs", 0o777)
     assert f"others may write in {folder}/theirs (mode 0777)" in refused(folder, state_dir=f"{folder}/theirs/mine/state")
+
+
+def test_disks_follow_the_state():
+    with services.Service() as one:
+        box = one.root.box(memory="64m", disk="16m")
+        files = services.loop_devices()
+        assert [p for p in files if p.startswith(f"{one.folder}/state-disks/")], files
+        assert (one.folder / "state-disks").stat().st_mode & 0o7777 == 0o700 and (one.folder / "state-disks").stat().st_uid == 0
+        box.kill()

@@ -229,11 +229,11 @@ static void test_retention(void **state)
 	assert_string_equal(w.hash, row.hash);
 	/* more of the prefix cannot go unsaid, nor the anchor be moved or lost */
 	tamper(t.path,
-	       "CREATE TABLE kept AS SELECT * FROM anchors; UPDATE anchors SET hash = zeroblob(32)");
+	       "CREATE TABLE put_aside AS SELECT * FROM anchors; UPDATE anchors SET hash = zeroblob(32)");
 	assert_int_equal(store_audit_verify(t.store, &w.seq, &w.seq, head, &e), 1);
 	tamper(t.path, "DELETE FROM anchors");
 	assert_int_equal(store_audit_verify(t.store, &w.seq, &w.seq, head, &e), 1);
-	tamper(t.path, "INSERT INTO anchors SELECT * FROM kept");
+	tamper(t.path, "INSERT INTO anchors SELECT * FROM put_aside");
 	chain_is_good(t.store, 4, head);
 	tamper(t.path,
 	       "UPDATE anchors SET seq = seq + 1, hash = (SELECT hash FROM audit ORDER BY seq LIMIT 1);"

@@ -29,6 +29,9 @@ static const struct row {
 	{FRAME_MAPME, FROM_GUEST, 0, 0},
 	{FRAME_SERVE, FROM_HOST, 0, 0},
 	{FRAME_NETNS, FROM_HOST, 0, 0},
+	{FRAME_NEST, FROM_HOST, 36, 36},
+	{FRAME_CELL, FROM_HOST, 16, 65536},
+	{FRAME_ZYGOTE, FROM_HOST, 16, 131072},
 	{FRAME_START, FROM_HOST, 90, 4 << 20},
 	{FRAME_ATTACH, FROM_HOST, 24, 24},
 	{FRAME_INPUT, FROM_HOST, 4, 4},
@@ -79,9 +82,9 @@ static int decode(unsigned type, unsigned stream, uint32_t size, enum frame_from
 
 static void test_numbers(void **state)
 {
-	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32,  33,
-					   34, 35, 36, 37, 64, 65, 66,  67,  68,  69,  70,  71,
-					   72, 73, 80, 81, 82, 83, 84,  85,  86,  87,  88,  89,
+	static const unsigned numbers[] = {1,  2,  3,  4,  5,  6,  7,   16,  17,  18,  32,  33, 34,
+					   35, 36, 37, 38, 39, 40, 64,  65,  66,  67,  68,  69, 70,
+					   71, 72, 73, 80, 81, 82, 83,  84,  85,  86,  87,  88, 89,
 					   90, 91, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105};
 
 	(void)state;

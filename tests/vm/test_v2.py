@@ -43,6 +43,8 @@ MACHINES = {
     "v2-user": machine("v2-user", ["--user"], ENDS + FILES, MORE),
     "hybrid-root": machine("hybrid-root", ["--cgroup", "hybrid"], ENDS, "oom or test_timeout or pids or enforced or init_killed or "
                            "seccomp or fork_bomb or what_runs_dies or cpu_time or exit_status_is"),
+    # Prepared sandboxes: another kernel, and a helper that is born in the memory cgroup.
+    "v2-nest": Machine([], [f"{INTEGRATION}/test_nest.py"], "not golden and not 100 and not hundred and not fork_bomb"),
 }
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * isolate.c - the order of isolation, one readable list.
+ * isolate.c - the order of isolation, one readable list; three more for prepared sandboxes.
  *
  * As root: everything that needs real root comes first (mounts, device nodes, the network namespace),
  * and the user namespace is entered after it, so that no namespace belongs to a user the code could
@@ -13,11 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct step {
+struct step {
 	const char *stage; /* what an error is called */
 	int (*apply)(struct isolation *s);
 	const char *layer; /* test builds can leave it out by this name */
-} steps[] = {
+};
+
+static const struct step sandbox_steps[] = {
 	{"limits", isolate_victim, NULL},
 	{"net", isolate_network_begin, NULL}, /* slow, so first; goes on beside what follows */
 	{"namespaces", isolate_namespaces, NULL},
@@ -41,6 +43,62 @@ static const struct step {
 	{"landlock", isolate_landlock, "landlock"},  /* on the merged tree, not on its layers */
 	{"capabilities", isolate_capabilities, "caps"},
 	{"descriptors", isolate_descriptors, NULL}, /* last: nothing opened above may stay */
+};
+
+/* A prepared sandbox is made by two processes. Real root makes what asks for it, detached ... */
+static const struct step tree_steps[] = {
+	{"rootfs", isolate_rootfs, NULL},
+	{"dev", isolate_dev, NULL},
+	{"tmpfs", isolate_tmpfs, NULL},
+	{"rootfs", isolate_tree_take, NULL},
+};
+
+/* ... and its init, born in its pid, mount, ipc and uts namespaces with rights in their user namespace
+ * only, puts it in place. What comes after "userns" belongs to the sandbox's own user namespace. */
+static const struct step cell_steps[] = {
+	{"namespaces", isolate_cell_begin, NULL},
+	{"net", isolate_cell_network, NULL},
+	{"hostname", isolate_hostname, "uts"},
+	{"rootfs", isolate_tree_attach, NULL},
+	{"proc", isolate_proc, NULL},     /* needs the nest's still in place */
+	{"cgroup", isolate_cgroup, NULL}, /* before anything the code can fill */
+	{"pivot", isolate_pivot, NULL},
+	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
+	{"time", isolate_cell_time, "time"},    /* whoever joins has rights in that one only */
+	{"limits", isolate_rlimits, "rlimits"},
+	{"privileges", isolate_no_new_privs, "nnp"},
+	{"landlock", isolate_landlock, "landlock"},
+	{"capabilities", isolate_capabilities, "caps"},
+	{"descriptors", isolate_descriptors, NULL},
+};
+
+/* An interpreter that others are forked from. No Landlock: the kernel lets nobody inside a domain look at
+ * (and so join) a process outside of it. More user namespaces must be possible: the sandboxes' are below. */
+static const struct step zygote_steps[] = {
+	{"limits", isolate_victim, NULL},
+	{"namespaces", isolate_namespaces, NULL},
+	{"hostname", isolate_hostname, NULL},
+	{"rootfs", isolate_rootfs, NULL},
+	{"dev", isolate_dev, NULL},
+	{"proc", isolate_proc, NULL},
+	{"tmpfs", isolate_tmpfs, NULL},
+	{"pivot", isolate_pivot, NULL},
+	{"time", isolate_time, NULL},
+	{"net", isolate_cell_network, NULL},
+	{"limits", isolate_rlimits, NULL},
+	{"userns", isolate_zygote_user, NULL},
+	{"privileges", isolate_no_new_privs, NULL},
+};
+
+#define LIST(steps) steps, sizeof steps / sizeof *steps
+static const struct {
+	const struct step *steps;
+	size_t count;
+} lists[] = {
+	[ISOLATE_SANDBOX] = {LIST(sandbox_steps)},
+	[ISOLATE_TREE] = {LIST(tree_steps)},
+	[ISOLATE_CELL] = {LIST(cell_steps)},
+	[ISOLATE_ZYGOTE] = {LIST(zygote_steps)},
 };
 
 int step_failed(struct isolation *s, int errno_value, const char *format, ...)
@@ -72,15 +130,17 @@ bool layer_is_off(const struct isolation *s, const char *layer)
 }
 #endif
 
-int isolate(struct isolation *s, const char **ret_stage)
+int isolate(struct isolation *s, enum isolation_kind kind, const char **ret_stage)
 {
-	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+	const struct step *step = lists[kind].steps;
+
+	for (size_t i = 0; i < lists[kind].count; i++, step++) {
 		int r = 0;
 
-		if (!steps[i].layer || !layer_is_off(s, steps[i].layer))
-			r = steps[i].apply(s);
+		if (!step->layer || !layer_is_off(s, step->layer))
+			r = step->apply(s);
 		if (r < 0) {
-			*ret_stage = steps[i].stage;
+			*ret_stage = step->stage;
 			return r;
 		}
 	}

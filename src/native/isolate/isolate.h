@@ -24,7 +24,11 @@ struct isolation {
 	int volumes
 		[PLAN_MAX_VOLUMES]; /* detached mounts; rootless: from isolate_volumes_open() on */
 	int userns;                 /* root mode: the sandbox's user namespace */
-	int proc; /* the host's /proc, for writes after the pivot; closed at the end */
+	int proc;  /* the host's /proc, for writes after the pivot; closed at the end */
+	int tree;  /* ISOLATE_TREE gives it, ISOLATE_CELL takes it: a sandbox's mounts, detached */
+	int netns; /* cells and zygotes: the network namespace */
+	bool keep_ruleset;              /* Landlock's, for who joins later */
+	int ruleset;                    /* -1: none */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
 	char object[200];               /* what the running step is about, for the error */
 };
@@ -57,8 +61,17 @@ int isolate_no_new_privs(struct isolation *s); /* capabilities.c */
 int isolate_landlock(struct isolation *s);     /* landlock.c */
 int isolate_capabilities(struct isolation *s); /* capabilities.c */
 int isolate_descriptors(struct isolation *s);  /* descriptors.c */
+int isolate_tree_take(struct isolation *s);    /* tree.c: the mounts as one descriptor */
+int isolate_tree_attach(struct isolation *s);  /* tree.c */
+int isolate_cell_begin(struct isolation *s);   /* cell.c: born in its namespaces */
+int isolate_cell_network(struct isolation *s); /* cell.c */
+int isolate_cell_time(struct isolation *s); /* cell.c: a time namespace of the sandbox's own user */
+int isolate_zygote_user(struct isolation *s); /* cell.c: a user without capabilities */
+
+/* Which list of steps (isolate.c; docs/fastpath.md for the last three). */
+enum isolation_kind { ISOLATE_SANDBOX, ISOLATE_TREE, ISOLATE_CELL, ISOLATE_ZYGOTE };
 
 /* The whole list. On failure *ret_stage names the step and s->object its object. */
-int isolate(struct isolation *s, const char **ret_stage);
+int isolate(struct isolation *s, enum isolation_kind kind, const char **ret_stage);
 
 #endif

@@ -179,6 +179,9 @@ int isolate_landlock(struct isolation *s)
 	r = allow_all(s, ruleset);
 	if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		r = step_failed(s, errno, "enforce the ruleset");
-	close(ruleset);
+	if (r == 0 && s->keep_ruleset)
+		s->ruleset = ruleset;
+	else
+		close(ruleset);
 	return r;
 }

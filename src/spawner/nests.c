@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nests.c - which nest host makes what: one per tenant, renewed by count and age.
+ *
+ * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
+ * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
+ * its sandboxes. A host that fails a job is not asked again either.
+ */
+#include "spawner/spawner.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "spawner/nest_host.h"
+
+enum {
+	MADE_MAX = 1000,
+	AGE_MS = 600000,
+	IDLE_MS = 600000,
+	JOB_LIMIT_MS = 90000, /* a zygote's imports are in it */
+	STOP_LIMIT_MS = 3000,
+};
+
+static void refuse(struct spawner *s, const struct queued *q, int errnum, const char *why)
+{
+	struct err e = {0};
+
+	err_set(&e, errnum, "%s: %s", q->job->request.id, why);
+	e.code = CODE_SANDBOX_CREATE_FAILED;
+	client_refuse(s, q->client, q->job->request.header.sequence, &e);
+}
+
+static void pop(struct nest_slot *n)
+{
+	job_free(n->queue[0].job);
+	n->queue_count--;
+	memmove(n->queue, n->queue + 1, n->queue_count * sizeof *n->queue);
+	n->kill_when_made = false;
+}
+
+/* With the socket the host ends. */
+static void end(struct spawner *s, struct nest_slot *n, const char *why)
+{
+	while (n->queue_count) {
+		refuse(s, &n->queue[0], EIO, why);
+		pop(n);
+	}
+	spawner_unwatch(s, &n->jobs);
+	n->retired = true;
+	n->used = n->live > 0 || n->pid > 0;
+}
+
+static void end_if_done(struct spawner *s, struct nest_slot *n)
+{
+	if (n->used && n->retired && n->queue_count == 0 && n->live == 0)
+		end(s, n, "");
+}
+
+static void retire(struct spawner *s, struct nest_slot *n)
+{
+	n->retired = true;
+	end_if_done(s, n);
+}
+
+static void send_first(struct spawner *s, struct nest_slot *n)
+{
+	const struct spawner_create *m;
+
+	if (n->queue_count == 0)
+		return;
+	m = &n->queue[0].job->request;
+	n->deadline_ms = now_ms() + JOB_LIMIT_MS;
+	if (send(n->jobs, m, sizeof *m, MSG_NOSIGNAL) != sizeof *m)
+		end(s, n, "the host of prepared sandboxes has ended");
+}
+
+static struct nest_slot *find(struct spawner *s, const char *tenant)
+{
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
+		if (n->used && !n->retired && strcmp(n->tenant, tenant) == 0)
+			return n;
+	return NULL;
+}
+
+/* A free place; else that of whoever has been idle for longest, for the next time. */
+static struct nest_slot *find_place(struct spawner *s)
+{
+	struct nest_slot *oldest = NULL;
+
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		if (!n->used)
+			return n;
+		if (!n->retired && n->queue_count == 0 && n->live == 0 &&
+		    (!oldest || n->busy_ms < oldest->busy_ms))
+			oldest = n;
+	}
+	if (oldest)
+		retire(s, oldest);
+	return NULL;
+}
+
+static struct nest_slot *start(struct spawner *s, const char *tenant)
+{
+	struct nest_slot *n = find_place(s);
+	struct err e = {0};
+
+	if (!n)
+		return NULL;
+	*n = (struct nest_slot){.source = {SOURCE_NEST}, .jobs = -1};
+	if (nest_host_start(&s->place, &n->pid, &n->jobs, &e) < 0)
+		return NULL;
+	memcpy(n->tenant, tenant, sizeof n->tenant);
+	n->used = true;
+	n->started_ms = now_ms();
+	if (spawner_watch(s, n->jobs, &n->source, EPOLLIN) == 0)
+		return n;
+	end(s, n, "");
+	return NULL;
+}
+
+void nests_request(struct spawner *s, struct job *j)
+{
+	struct queued q = {j, s->client_number};
+	struct nest_slot *n = find(s, j->request.tenant);
+
+	if (n && (n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS)) {
+		retire(s, n);
+		n = NULL;
+	}
+	if (!n)
+		n = start(s, j->request.tenant);
+	if (!n || n->queue_count == NEST_QUEUE_MAX) {
+		refuse(s, &q, EAGAIN, "no host of prepared sandboxes is free");
+		job_free(j);
+		return;
+	}
+	n->busy_ms = now_ms();
+	n->queue[n->queue_count++] = q;
+	if (n->queue_count == 1)
+		send_first(s, n);
+}
+
+void nests_event(struct spawner *s, struct nest_slot *n)
+{
+	static struct worker_report r;
+	int pidfd = -1, lock = -1;
+	int got = worker_receive(n->jobs, &r, &pidfd, &lock);
+	const struct queued *q = &n->queue[0];
+	struct box *b;
+
+	if (got == 0)
+		return;
+	if (got < 0 || n->queue_count == 0) {
+		end(s, n, "the host of prepared sandboxes has ended");
+		return;
+	}
+	if (r.made) {
+		b = creation_made(s, q->client, q->job->request.header.sequence, n->kill_when_made,
+				  &r, pidfd, lock, false);
+		n->made++;
+		if (b) {
+			b->nest = n;
+			n->live++;
+		}
+	} else {
+		creation_refused(s, q->client, q->job->request.header.sequence, &r);
+		n->retired = true;
+	}
+	pop(n);
+	if (n->retired) {
+		while (n->queue_count) {
+			refuse(s, &n->queue[0], EAGAIN, "its zygote is not asked again");
+			pop(n);
+		}
+		end_if_done(s, n);
+	} else {
+		send_first(s, n);
+	}
+}
+
+void nests_box_gone(struct spawner *s, struct nest_slot *n)
+{
+	n->live--;
+	if (n->jobs < 0)
+		n->used = n->live > 0 || n->pid > 0;
+	else
+		end_if_done(s, n);
+}
+
+void nests_worker_ended(struct spawner *s, pid_t pid)
+{
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
+		if (n->used && n->pid == pid) {
+			n->pid = 0;
+			end(s, n, "the host of prepared sandboxes has ended");
+		}
+}
+
+bool nests_pending(struct spawner *s, const char *id, bool cancel)
+{
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
+		for (size_t i = 0; n->used && i < n->queue_count; i++) {
+			if (strcmp(n->queue[i].job->request.id, id) != 0)
+				continue;
+			if (cancel && i == 0)
+				n->kill_when_made = true;
+			return true;
+		}
+	return false;
+}
+
+uint64_t nests_deadlines(struct spawner *s, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		if (!n->used || n->jobs < 0)
+			continue;
+		if (n->queue_count && now >= n->deadline_ms) {
+			if (n->pid > 0)
+				kill(n->pid, SIGKILL);
+			end(s, n, "the host of prepared sandboxes does not answer");
+			continue;
+		}
+		if (!n->queue_count && !n->live && now >= n->busy_ms + IDLE_MS) {
+			retire(s, n);
+			continue;
+		}
+		if (n->queue_count && n->deadline_ms < next)
+			next = n->deadline_ms;
+		if (!n->queue_count && !n->live && n->busy_ms + IDLE_MS < next)
+			next = n->busy_ms + IDLE_MS;
+	}
+	return next;
+}
+
+void nests_stop(struct spawner *s)
+{
+	uint64_t until = now_ms() + STOP_LIMIT_MS;
+
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
+		if (n->used)
+			spawner_unwatch(s, &n->jobs);
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		struct pollfd p = {.fd = -1, .events = POLLIN};
+		uint64_t now = now_ms();
+
+		if (!n->used || n->pid <= 0)
+			continue;
+		p.fd = (int)syscall(SYS_pidfd_open, n->pid, 0);
+		if (p.fd >= 0)
+			poll(&p, 1, now < until ? (int)(until - now) : 0);
+		fd_close(&p.fd);
+	}
+}
