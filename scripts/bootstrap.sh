@@ -6,12 +6,12 @@ set -euo pipefail
 
 # A word is a Debian package; "command=package" is satisfied by the command, wherever it came from.
 build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libjansson-dev libyaml-dev libsqlite3-dev libseccomp-dev scdoc
-	libuv1-dev libssl-dev libcurl4-openssl-dev python3 libpython3-dev'
+	libuv1-dev libssl-dev libcurl4-openssl-dev libarchive-dev zlib1g-dev python3 libpython3-dev'
 deb='dpkg-dev'
 test='libcmocka-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
 	java=default-jre-headless python3-numpy python3-pandas python3-venv python3-pip python3-jsonschema perl sqlite3 shellcheck
-	docker-registry skopeo umoci apache2-utils
+	docker-registry skopeo umoci apache2-utils buildah mmdebstrap zstd
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
 bench='crun runc runsc dockerd=docker.io'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.

@@ -16,10 +16,11 @@ SERVICES = RUNTIMES | {"spawner", "pool", "store"}
 ALLOWED = {
     "base": set(),
     "sandbox": {"base"},
-    "settings": BELOW_RUNTIME,
+    "settings": BELOW_RUNTIME | {"image"},
     "protocol": set(),  # the guest protocol, both sides
     "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
+    "imaging": BELOW_RUNTIME | {"image", "registry", "settings"},  # cloche-image and cloche-decode
     "registry": {"base", "image"},  # libcurl: for cloche-image only
     "network": BELOW_RUNTIME,
     "native": BELOW_RUNTIME | {"protocol", "image", "network"},

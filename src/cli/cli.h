@@ -59,7 +59,7 @@ bool verb_takes(const struct verb *verb, const struct option *o);
 extern const struct cli_option language_options[], json_options[], create_options[], ls_options[],
 	exec_options[], ps_options[], logs_options[], cp_options[], renew_options[],
 	events_options[], audit_options[], top_options[], key_options[], serve_options[],
-	mcp_options[], tools_options[];
+	mcp_options[], tools_options[], image_options[];
 
 /* A parsed command line. */
 struct args {
@@ -96,12 +96,16 @@ int verb_top(const struct verb *verb, int argc, char **argv);
 int verb_key(const struct verb *verb, int argc, char **argv);
 int verb_mcp(const struct verb *verb, int argc, char **argv);
 int verb_tools(const struct verb *verb, int argc, char **argv);
+int verb_image(const struct verb *verb, int argc, char **argv);
 int verb_serve(const struct verb *verb, int argc, char **argv);
 int verb_doctor(const struct verb *verb, int argc, char **argv);
 int verb_config(const struct verb *verb, int argc, char **argv);
 int verb_help(const struct verb *verb, int argc, char **argv);
 int verb_version(const struct verb *verb, int argc, char **argv);
 int verb_reference(const struct verb *verb, int argc, char **argv);
+
+/* image.c: get an image from its registry into the store, with progress on stderr. */
+int image_pull(const char *name, bool quiet, struct err *e) must_check;
 
 /* help.c: to stdout (--help) or stderr (wrong usage). */
 void print_usage(FILE *out);

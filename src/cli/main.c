@@ -83,6 +83,12 @@ const struct verb verbs[] = {
 	 tools_options, agent_rows, EVERYWHERE, .words = "call run_python run_node run_shell",
 	 .more = "call: ARGUMENTS is the JSON that the model sent, without it stdin; what is printed goes back to\n"
 		 "the model, whatever happened. With --name the name stands for run_python.\n"},
+	{"image", "pull IMAGE... | import FILE|FOLDER|- [NAME[:TAG]] | ls | inspect IMAGE... | rm IMAGE... | prune",
+	 "pull, import, list and remove images", verb_image,
+	 image_options, EVERYWHERE, .words = "pull import ls inspect rm prune",
+	 .more = "FILE is what `docker save` writes, an OCI layout as a tar, or a root file system as a tar, compressed or not;\n"
+		 "FOLDER an OCI layout or a root file system. rm removes a name, and the image with its last name. prune removes\n"
+		 "images without a name. What a sandbox runs stays.\n"},
 	{"serve", "[OPTION...]", "be the service, in the foreground", verb_serve, serve_options},
 	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest",
 	 verb_doctor, json_options, EVERYWHERE},

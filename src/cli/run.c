@@ -9,11 +9,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/map.h"
+#include "cli/oneshot.h"
+#include "image/image.h"
 #include "native/native.h"
 
 struct order {
@@ -25,6 +28,7 @@ struct order {
 	bool has_service;
 	bool own_env[ARRAY_SIZE(oneshot_automatic)]; /* the caller has set it */
 	const char *code;                            /* -c */
+	const char *pull;                            /* when to pull the image; NULL: missing */
 	enum language language;
 	struct map_options map;
 };
@@ -35,6 +39,8 @@ const struct cli_option language_options[] = {
 	{"json", 0, NULL, "print the result as one JSON object instead of the output", FIELD(json)},
 	{"quiet", 'q', NULL, "no remarks of cloche's own on stderr", FIELD(quiet)},
 	{"raw", 0, NULL, "pass control characters to a terminal as they are", FIELD(raw)},
+	{"pull", 0, "always|missing|never",
+	 "when to get the image from its registry; default: missing", FIELD(pull)},
 	{"direct", 0, NULL,
 	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
 	{"map", 0, "FILE",
@@ -110,15 +116,84 @@ static bool has_env(const struct spec *s, const char *name)
 	return false;
 }
 
+/* A service whose socket lies where ours would has our store: its images can be seen, and got, from here. */
+static bool shares_store(const struct order *q)
+{
+	const struct sockaddr_un *at = (const struct sockaddr_un *)&q->service.address;
+	size_t n = strlen(q->places.runtime);
+
+	return !q->has_service ||
+	       (q->service.local && strncmp(at->sun_path, q->places.runtime, n) == 0 &&
+		at->sun_path[n] == '/');
+}
+
+/* What the image has chosen is told to a service as if the caller had. */
+static int apply_image(struct order *q, struct err *e)
+{
+	struct spec before = q->spec;
+
+	if (settings_apply_image(&q->settings, &q->places,
+				 q->language != LANGUAGE_NONE || q->map.file, &q->spec, e) < 0)
+		return -1;
+	if (strcmp(before.workdir, q->spec.workdir) != 0)
+		q->settings.origins[option_find("workdir") - options] = ORIGIN_FLAG;
+	if (before.uid != q->spec.uid || before.gid != q->spec.gid)
+		q->settings.origins[option_find("user") - options] = ORIGIN_FLAG;
+	return 0;
+}
+
+/* An image that is not there is pulled, once; that never counts against the timeout. */
+static int use_image(struct order *q, struct err *e)
+{
+	bool always = q->pull && strcmp(q->pull, "always") == 0;
+	bool never = q->pull && strcmp(q->pull, "never") == 0;
+
+	if (image_is_host(q->spec.image))
+		return 0;
+	if (!shares_store(q)) {
+		if (always)
+			return err_set(
+				e, 0,
+				"--pull always: the images of the service %s are its operator's to pull",
+				q->service.name);
+		return 0;
+	}
+	if (always && image_pull(q->spec.image, q->quiet, e) < 0)
+		return -1;
+	if (apply_image(q, e) == 0)
+		return 0;
+	if (always || never || e->code != CODE_SANDBOX_IMAGE_MISSING)
+		return -1;
+	if (image_pull(q->spec.image, q->quiet, e) < 0)
+		return -1;
+	e->code = 0;
+	return apply_image(q, e);
+}
+
+static int check_pull(const struct order *q, struct err *e)
+{
+	static const char *const known[] = {"always", "missing", "never"};
+
+	for (size_t i = 0; q->pull && i < ARRAY_SIZE(known); i++)
+		if (strcmp(q->pull, known[i]) == 0)
+			return 0;
+	return q->pull ? err_set(e, 0,
+				 "--pull: value \"%.60s\" is not understood: always, missing or never",
+				 q->pull)
+		       : 0;
+}
+
 static int complete(struct order *q, const struct args *a, struct err *e)
 {
+	if (check_pull(q, e) < 0)
+		return -1;
 	if (q->map.jobs || q->map.results || q->map.resume)
 		return err_set(e, 0, "--jobs, --results and --resume belong to --map");
 	if (q->language != LANGUAGE_NONE) {
 		if (add_code(q, a, e) < 0)
 			return -1;
 	} else {
-		if (a->count == 0)
+		if (a->count == 0 && image_is_host(q->spec.image))
 			return err_set(e, 0, "no command: cloche %s %s", a->verb->name,
 				       a->verb->synopsis);
 		for (size_t i = 0; i < a->count; i++)
@@ -126,7 +201,8 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 				return -1;
 	}
 	/* A service has a policy of its own. */
-	if (!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0)
+	if ((!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0) ||
+	    use_image(q, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);
@@ -144,7 +220,8 @@ static int complete_map(struct order *q, const struct args *a, struct err *e)
 		return err_set(e, 0, "--map: --out and --artifact are for one run");
 	if (q->map.resume && !q->map.results)
 		return err_set(e, 0, "--resume: say with --results what is to be gone on with");
-	if (!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0)
+	if ((!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0) ||
+	    check_pull(q, e) < 0 || use_image(q, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(oneshot_automatic); i++)
 		q->own_env[i] = has_env(&q->spec, oneshot_automatic[i]);

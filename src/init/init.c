@@ -51,17 +51,19 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
 	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
+	const size_t first = 1 + (plan.has_lease != 0);
 	const char *stage = "plan";
 	int r;
 
-	if (f->size < offsetof(struct plan, volumes) || fd_count < 1 ||
+	if (f->size < offsetof(struct plan, volumes) || fd_count < first ||
 	    f->size !=
 		    offsetof(struct plan, volumes) + plan.volume_count * sizeof plan.volumes[0] ||
 	    plan.volume_count > PLAN_MAX_VOLUMES || plan.tmpfs_count > PLAN_MAX_TMPFS)
 		give_up(stage, EPROTO, "malformed plan");
+	/* The lease stays open as long as this process lives: that is all it is for. */
 	s.image_dir = fds[0];
 	for (size_t i = 0; i < PLAN_MAX_VOLUMES; i++)
-		s.volumes[i] = i + 1 < fd_count ? fds[i + 1] : -1;
+		s.volumes[i] = i + first < fd_count ? fds[i + first] : -1;
 	r = isolate(&s, ISOLATE_SANDBOX, &stage);
 	if (r < 0)
 		give_up(stage, -r, s.object);
@@ -81,8 +83,8 @@ static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 
 static void first_frame(void)
 {
-	int fds[PLAN_MAX_VOLUMES + 1];
-	size_t fd_count = PLAN_MAX_VOLUMES + 1;
+	int fds[PLAN_MAX_VOLUMES + 2];
+	size_t fd_count = PLAN_MAX_VOLUMES + 2;
 	struct frame f;
 	int r = frame_receive(CONTROL, FROM_HOST, &f, &plan, sizeof plan, fds, &fd_count);
 

@@ -14,7 +14,7 @@ struct cloche_spec {
 	struct settings settings;
 	struct spec spec;
 	bool was_set[SETTINGS_MAX_OPTIONS];
-	bool has_command;
+	bool has_command, is_language;
 };
 
 struct cloche_result {
@@ -115,7 +115,7 @@ int cloche_spec_language(struct cloche_spec *spec, const char *language, struct 
 		return wrong_usage(ret, "the spec has a command already");
 	if (l == LANGUAGE_NONE)
 		return wrong_usage(ret, "no such language: python, bash and node are there");
-	spec->has_command = true;
+	spec->has_command = spec->is_language = true;
 	return spec_language(&spec->spec, l, CODE_STDIN, NULL, &e) < 0 ? give_error(ret, &e) : 0;
 }
 
@@ -134,6 +134,8 @@ static int run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_si
 		if (spec->settings.origins[i] == ORIGIN_DEFAULT)
 			spec->settings.origins[i] = spec->was_set[i] ? ORIGIN_FLAG : ORIGIN_DEFAULT;
 	if (settings_apply_policy(&spec->settings, &spec->spec, e) < 0 ||
+	    settings_apply_image(&spec->settings, &spec->places, spec->is_language, &spec->spec,
+				 e) < 0 ||
 	    spec_finish(&spec->spec, e) < 0)
 		return -1;
 	return native_run(&spec->places, &spec->spec, &io, r, e);

@@ -191,6 +191,7 @@ int nest_start(struct nest *n, const struct places *places, const char *uid_rang
 			   .slot.lock = -1,
 			   .cgroup.dir = -1,
 			   .image.dir = -1,
+			   .image.lease = -1,
 			   .control = -1,
 			   .report = -1,
 			   .pidfd = -1};
@@ -203,7 +204,7 @@ int nest_start(struct nest *n, const struct places *places, const char *uid_rang
 			"zygotes need Landlock: add landlock to lsm= on the kernel's command line");
 	cgroup_host_find(places, &n->host);
 	if (id_range_find(places, uid_range, &n->range, e) < 0 ||
-	    host_image_open(places, &n->image, e) < 0 ||
+	    image_open(places, "host", &n->image, e) < 0 ||
 	    claim(places, &n->range, &n->host, s, &n->slot, &n->cgroup, e) < 0 ||
 	    let_nest_fill(n, &n->cgroup, e) < 0 || start_keeper(n, e) < 0 ||
 	    brief_keeper(n, s, e) < 0) {
@@ -241,7 +242,7 @@ void nest_stop(struct nest *n)
 	fd_close(&n->report);
 	if (n->cgroup.host && cgroup_destroy(&n->cgroup, &ignored) == 0)
 		n->cgroup.host = NULL;
-	host_image_done(&n->image);
+	image_done(&n->image);
 	n->image.dir = -1;
 	slot_release(&n->slot);
 	free(n->ends);

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "image/host.h"
+#include "image/image.h"
 #include "native/cgroup.h"
 #include "native/nest_wire.h"
 #include "native/slot.h"
@@ -22,10 +22,10 @@ struct nest {
 	struct cgroup_host host;
 	struct slot slot; /* its own: the zygotes' user and the nest's root */
 	struct cgroup cgroup;
-	struct host_image image;
-	int control; /* to the keeper */
-	int report;  /* from all of them */
-	int pidfd;   /* the keeper's: with it everything ends */
+	struct image image; /* the host's */
+	int control;        /* to the keeper */
+	int report;         /* from all of them */
+	int pidfd;          /* the keeper's: with it everything ends */
 	uint32_t last_number;
 	struct nest_end { /* reports of ends that nobody has asked for yet */
 		int32_t pid;

@@ -18,6 +18,7 @@ enum {
 	PLAN_HOST_PATH = 4096,
 	PLAN_RLIMITS = 16,
 	PLAN_OFF = 256,
+	PLAN_LOWERS = 4096,
 };
 
 struct plan_tmpfs {
@@ -50,14 +51,17 @@ struct plan {
 	char hostname[72];
 	char machine_id[40];
 	char profile[32];
-	char template[64];             /* name of the prepared root, below the image directory */
+	uint32_t has_lease; /* a descriptor that init keeps to its end */
+	char template[64];  /* host image: name of the prepared root, below the image directory */
+	char lowers
+		[PLAN_LOWERS]; /* other images: names of the layers below l/, uppermost first, ":" between */
 	uint64_t rlimit[PLAN_RLIMITS]; /* by RLIMIT_* number; UINT64_MAX: leave as it is */
 	struct plan_tmpfs tmpfs[PLAN_MAX_TMPFS];
 	char off[PLAN_OFF]; /* test builds: layers left out, comma-separated */
 	struct plan_volume volumes[PLAN_MAX_VOLUMES]; /* last: only volume_count of them are sent */
 };
 
-/* Descriptors that travel with the PLAN frame: the image directory; then, as root, one detached mount
+/* Descriptors that travel with the PLAN frame: the image directory; the image's lease; then, as root, one detached mount
  * per volume. */
 
 /* Descriptors that come back with READY: the tmpfs mounts in plan order. Rootless: then the sandbox's

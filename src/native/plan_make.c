@@ -97,7 +97,7 @@ static void plan_tmpfs(struct plan *p, const struct spec *s, bool has_disk)
 }
 
 int plan_make(struct plan *p, const struct places *places, const struct spec *s,
-	      const struct slot *slot, const struct host_image *image, bool has_disk, struct err *e)
+	      const struct slot *slot, const struct image *image, bool has_disk, struct err *e)
 {
 	bool rootless = places->rootless;
 
@@ -116,7 +116,9 @@ int plan_make(struct plan *p, const struct places *places, const struct spec *s,
 			"use --best-effort to run without this layer");
 	memcpy(p->hostname, s->hostname, sizeof s->hostname);
 	memcpy(p->profile, s->profile, sizeof s->profile);
+	p->has_lease = image->lease >= 0;
 	memcpy(p->template, image->template, sizeof p->template);
+	memcpy(p->lowers, image->lowers, sizeof image->lowers);
 	if (plan_id(p->machine_id, sizeof p->machine_id, "", e) < 0)
 		return -1;
 	plan_rlimits(p, s);

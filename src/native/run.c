@@ -22,7 +22,7 @@
 
 #include "base/fd.h"
 #include "base/write_signals.h"
-#include "image/host.h"
+#include "image/image.h"
 #include "protocol/protocol.h"
 #include "native/cgroup.h"
 #include "native/claim.h"
@@ -52,7 +52,7 @@ struct sandbox {
 	struct cgroup_host host;
 	struct cgroup cgroup;
 	struct slot slot;
-	struct host_image image;
+	struct image image;
 	struct plan *plan;
 	int control, pidfd;
 	pid_t pid;
@@ -169,8 +169,8 @@ static int send_to_init(struct sandbox *b, enum frame_type type, const void *pay
 
 static int send_plan(struct sandbox *b, struct err *e)
 {
-	int fds[1 + PLAN_MAX_VOLUMES] = {b->image.dir};
-	size_t n = 1;
+	int fds[2 + PLAN_MAX_VOLUMES] = {b->image.dir, b->image.lease};
+	size_t n = b->plan->has_lease ? 2 : 1;
 
 	for (uint32_t i = 0; i < b->plan->volume_count && b->volumes[i] >= 0; i++)
 		fds[n++] = b->volumes[i];
@@ -291,7 +291,7 @@ static int create(struct sandbox *b, struct err *e)
 
 	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
-	if (host_image_open(b->places, &b->image, e) < 0)
+	if (image_open(b->places, b->spec->image, &b->image, e) < 0)
 		return err_stage(e, "image");
 	cgroup_host_find(b->places, &b->host);
 	if (!b->kept)
@@ -491,7 +491,7 @@ static void destroy(struct sandbox *b)
 	fd_close(&b->watch.stdin_pipe);
 	fd_close(&b->control);
 	fd_close(&b->pidfd);
-	host_image_done(&b->image);
+	image_done(&b->image);
 	if (b->cgroup.host && cgroup_destroy(&b->cgroup, &e) < 0 && !b->result->message[0])
 		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
 	slot_release(&b->slot);
@@ -503,10 +503,16 @@ static void creation_failed(struct sandbox *b, const struct err *e)
 	struct result *r = b->result;
 
 	b->evidence.create_failed = true;
-	b->evidence.failed_as = REASON_CREATE_FAILED;
-	memcpy(r->stage, e->stage, sizeof r->stage);
+	b->evidence.failed_as =
+		e->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING : REASON_CREATE_FAILED;
+	if (b->evidence.failed_as == REASON_CREATE_FAILED) /* others have none */
+		memcpy(r->stage, e->stage, sizeof r->stage);
 	r->errnum = e->errnum;
-	snprintf(r->message, sizeof r->message, "%s", e->text);
+	if (e->errnum == ENOENT && strcmp(e->stage, "exec") == 0 && !image_is_host(b->spec->image))
+		snprintf(r->message, sizeof r->message,
+			 "%.400s: the image %.200s has no such program", e->text, b->spec->image);
+	else
+		snprintf(r->message, sizeof r->message, "%s", e->text);
 }
 
 /* After the last process: drain, count, collect, judge. */
@@ -558,7 +564,7 @@ static void run_sandbox(struct sandbox *b, const struct native_io *io, struct er
 
 static void nothing_open(struct sandbox *b)
 {
-	b->slot.lock = b->image.dir = b->control = b->pidfd = b->cgroup.dir = -1;
+	b->slot.lock = b->image.dir = b->image.lease = b->control = b->pidfd = b->cgroup.dir = -1;
 	b->watch.stdin_pipe = b->watch.out.source = b->watch.err.source = -1;
 	b->watch.out.sink = b->watch.err.sink = -1;
 	memset(b->pipes, -1, sizeof b->pipes);

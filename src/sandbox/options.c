@@ -121,14 +121,16 @@ static int set_on_output_limit(struct spec *s, const char *v, struct err *e)
 	return 0;
 }
 
+/* The shape only: whether there is such an image is seen when it is opened (image/reference.h has the grammar). */
 static int set_image(struct spec *s, const char *v, struct err *e)
 {
-	if (strcmp(v, "host") != 0) {
-		err_set(e, 0,
-			"no such image: %.100s (only \"host\", the machine's own /usr, is available)",
-			v);
-		return err_code(e, CODE_SANDBOX_IMAGE_MISSING);
-	}
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@[]";
+	size_t n = strlen(v);
+
+	if (strspn(v, allowed) != n || (n && !isalnum((unsigned char)*v) && *v != '[') ||
+	    strstr(v, "..") || strstr(v, "//") || (n && v[n - 1] == '/'))
+		return reject(e, -EINVAL, v, "host, or an image such as python:3.12-slim");
 	return set_text(s->image, sizeof s->image, v, e);
 }
 
@@ -570,7 +572,7 @@ AMOUNT(max_output_bytes)
 #define FLAG  OPTION_FLAG
 const struct option options[] = {
 	{"image", 0, VALUE, "REF", "host", set_image, true, false, NULL,
-	 "what the code sees as its system; host: this machine's /usr, read-only"},
+	 "what the code sees as its system: an image, or host: this machine's /usr, read-only"},
 	{"runtime", 0, VALUE, "NAME", "native", set_runtime, true, false, NULL,
 	 "isolation runtime"},
 	{"profile", 0, VALUE, "NAME", "default", set_profile, true, false, NULL,

@@ -94,6 +94,7 @@ int spec_init(struct spec *s, struct err *e)
 			spec_done(s);
 			return -1;
 		}
+	s->default_env = (1u << ARRAY_SIZE(env)) - 1;
 	return 0;
 }
 
@@ -143,6 +144,8 @@ int spec_add_env(struct spec *s, const char *entry, struct err *e)
 			return err_set(e, ENOMEM, "keep environment entry");
 		free(s->env.item[i]);
 		s->env.item[i] = copy;
+		if (i < 32)
+			s->default_env &= ~(1u << i);
 		return 0;
 	}
 	return strings_add(&s->env, entry, SPEC_MAX_ENV, e);

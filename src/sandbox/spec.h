@@ -59,6 +59,7 @@ enum language { LANGUAGE_NONE, LANGUAGE_PYTHON, LANGUAGE_BASH, LANGUAGE_NODE, LA
 struct spec {
 	struct strings command; /* what is executed inside; [0] is looked up in PATH */
 	struct strings env;     /* K=V, later ones win; complete after spec_finish() */
+	uint32_t default_env;   /* bits: which of its first entries nobody has chosen */
 	char image[SPEC_PATH_SIZE];
 	char runtime[32];
 	char profile[32]; /* seccomp profile and what goes with it */

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "image/image.h"
 #include "service/dying.h"
 #include "service/pool.h"
 #include "service/problem.h"
@@ -83,6 +84,7 @@ static void box_free(struct box *b)
 	stored_sandbox_done(&b->stored);
 	spec_done(&b->spec);
 	json_decref(b->metadata);
+	strings_done(&b->image_env);
 	json_decref(b->commands);
 	free(b);
 }
@@ -466,6 +468,7 @@ static void made(struct box *b, const struct spawner_created *c)
 	box_keep_enforced_text(b);
 	b->stored.state = STATE_RUNNING;
 	begin_life(b);
+	box_take_image(b);
 	box_keep_texts(b);
 	put(b);
 	b->service->metrics.sandboxes_created++;
@@ -501,7 +504,8 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 				     ? REASON_RUNTIME_UNAVAILABLE
 				     : REASON_CREATE_FAILED;
 
-	memcpy(b->stage, r->stage, sizeof b->stage);
+	if (reason == REASON_CREATE_FAILED) /* others have none */
+		memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
 	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
@@ -532,7 +536,8 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	struct pool_handed handed;
 	struct err ignored;
 
-	if (box_fill_create(c, b, NULL, 0, &ignored) < 0 ||
+	/* A name may come to stand for another image at any time: such sandboxes are made when they are asked for. */
+	if (!image_is_host(b->spec.image) || box_fill_create(c, b, NULL, 0, &ignored) < 0 ||
 	    !pool_take(b->service, c, want, &handed)) {
 		*c = (struct spawner_create){0};
 		return false;

@@ -32,6 +32,7 @@ struct box {
 	struct spawner_created created;
 	struct enforced enforced; /* texts are in created */
 	char ctl[384];
+	struct strings image_env; /* of its image, for what runs in it */
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
 	unsigned talks;                                       /* open conversations: work */
@@ -142,5 +143,8 @@ bool box_oom_count(struct box *b, uint64_t *ret);
 /* A busy sandbox's file stays open between two of its commands, until this. */
 void box_close_counters(struct box *b);
 bool box_cpu_us(const struct box *b, uint64_t *ret);
+
+/* box_image.c: it is made; learn what its image wants. */
+void box_take_image(struct box *b);
 
 #endif

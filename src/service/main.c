@@ -338,7 +338,8 @@ int main(int argc, char **argv)
 	v->started_ms = wall_ms();
 	if (read_config(v, &e) == 0)
 		read_openapi(v);
-	if (e.text[0] || start(v, &e) < 0 || sandbox_self(v->config.state_dir, &e) < 0) {
+	if (e.text[0] || start(v, &e) < 0 ||
+	    sandbox_self(v->config.state_dir, v->config.runtime_dir, &e) < 0) {
 		log_event("service.failed", json_pack("{ss}", "error", e.text));
 		fprintf(stderr, "cloched: %s\n", e.text);
 		return 1;

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "image/apply.h"
 #include "native/report.h"
 #include "service/artifacts.h"
 #include "service/counters.h"
@@ -450,7 +451,8 @@ static void start_command(struct run *r)
 	/* A sandbox of its own is counted at its end. */
 	r->oom_known = !r->owns_box && box_oom_count(r->box, &r->oom_before);
 	r->cpu_known = r->spec.cpu_time_us != SPEC_UNLIMITED && box_cpu_us(r->box, &r->cpu_before);
-	if (run_start_record(r, &s, &strings, &size, &e) < 0) {
+	if (image_apply_env(&r->box->image_env, &r->spec, &e) < 0 ||
+	    run_start_record(r, &s, &strings, &size, &e) < 0) {
 		could_not(r, "start", &e);
 		return;
 	}

@@ -85,8 +85,9 @@ bool runs_was_refused(const struct run *r, struct err *e)
 {
 	if (r->busy && !r->started)
 		problem_set(e, PROBLEM_UNAVAILABLE, "%s", r->result.message);
-	else if (sandbox_was_refused(r->box))
-		sandbox_problem(r->box, e);
+	else if (sandbox_was_refused(r->box) ||
+		 (r->box->refused && r->box->failed_code == CODE_SANDBOX_IMAGE_MISSING))
+		sandbox_problem(r->box, e); /* no such image: the request's fault, too */
 	else
 		return false;
 	return true;

@@ -141,7 +141,7 @@ static int allow(int rules, const struct ruleset_attr *a, const char *path, uint
 	return syscall(SYS_landlock_add_rule, rules, RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno : 0;
 }
 
-static int own_folder_only(const char *state_dir, int abi, struct err *e)
+static int own_folder_only(const char *state_dir, const char *runtime_dir, int abi, struct err *e)
 {
 	struct ruleset_attr a = handled(abi);
 	_cleanup_close_ int rules = (int)syscall(SYS_landlock_create_ruleset, &a, sizeof a, 0);
@@ -152,6 +152,8 @@ static int own_folder_only(const char *state_dir, int abi, struct err *e)
 	r = allow(rules, &a, state_dir, STATE);
 	if (r == 0)
 		r = allow(rules, &a, "/sys/fs/cgroup", FS_READ_FILE);
+	if (r == 0) /* what the image of a sandbox wants (box_image.c) */
+		r = allow(rules, &a, runtime_dir, FS_READ_FILE);
 	if (r == 0) /* http.c holds a descriptor of it for the day when there are no others */
 		r = allow(rules, &a, "/dev/null", FS_READ_FILE);
 	if (r == 0 && syscall(SYS_landlock_restrict_self, rules, 0) < 0)
@@ -159,13 +161,13 @@ static int own_folder_only(const char *state_dir, int abi, struct err *e)
 	return r < 0 ? err_set(e, -r, "restrict cloched to its folders") : 0;
 }
 
-int sandbox_self(const char *state_dir, struct err *e)
+int sandbox_self(const char *state_dir, const char *runtime_dir, struct err *e)
 {
 	int abi = landlock_abi();
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_set(e, errno, "give up privileges");
-	if (abi > 0 && own_folder_only(state_dir, abi, e) < 0)
+	if (abi > 0 && own_folder_only(state_dir, runtime_dir, abi, e) < 0)
 		return -1;
 	return filter(e);
 }

@@ -9,6 +9,6 @@
 
 /* No new privileges, undumpable, of the files only the state (and the counters of cgroups), no TCP connection
  * of its own, only the system calls of self_calls.def. For good, and for the calling thread. */
-int sandbox_self(const char *state_dir, struct err *e) must_check;
+int sandbox_self(const char *state_dir, const char *runtime_dir, struct err *e) must_check;
 
 #endif

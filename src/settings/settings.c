@@ -131,6 +131,19 @@ static int apply_defaults(struct settings *t, struct spec *s, json_t *defaults, 
 	return 0;
 }
 
+static bool is_list_of_texts(const json_t *list)
+{
+	const json_t *item;
+	size_t i;
+
+	if (!json_is_array(list))
+		return false;
+	json_array_foreach(list, i, item)
+		if (!json_is_string(item))
+			return false;
+	return true;
+}
+
 /* Names of modules as an import statement has them. */
 static int check_modules(const json_t *list, struct err *e)
 {
@@ -154,8 +167,8 @@ static int check_modules(const json_t *list, struct err *e)
 
 static bool is_no_maximum(const char *key)
 {
-	static const char *const keys[] = {"volume_roots", "best_effort", "prepared_python",
-					   "python_modules"};
+	static const char *const keys[] = {"volume_roots",   "best_effort", "prepared_python",
+					   "python_modules", "images",      "image_user"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		if (strcmp(key, keys[i]) == 0)
@@ -178,6 +191,14 @@ static int check_policy(const json_t *policy, struct err *e)
 			if (!json_is_string(value) ||
 			    strcmp(json_string_value(value), "false") != 0)
 				return err_set(e, 0, "policy: %s can only be false", key);
+		} else if (strcmp(key, "image_user") == 0) {
+			if (!json_is_string(value) ||
+			    (strcmp(json_string_value(value), "true") != 0 &&
+			     strcmp(json_string_value(value), "false") != 0))
+				return err_set(e, 0, "policy: image_user is true or false");
+		} else if (strcmp(key, "images") == 0) {
+			if (!is_list_of_texts(value))
+				return err_set(e, 0, "policy: images must be a list of names");
 		} else if (strcmp(key, "python_modules") == 0) {
 			if (check_modules(value, e) < 0)
 				return -1;
@@ -202,6 +223,9 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	if (check_policy(policy, e) < 0)
 		return -1;
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
+	t->images = json_incref(json_object_get(policy, "images"));
+	value = json_object_get(policy, "image_user");
+	t->image_user = value && strcmp(json_string_value(value), "true") == 0;
 	t->no_best_effort = json_object_get(policy, "best_effort") != NULL;
 	t->no_prepared_python = json_object_get(policy, "prepared_python") != NULL;
 	t->python_modules = json_incref(json_object_get(policy, "python_modules"));
@@ -347,7 +371,7 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 	const char *key;
 	json_t *value;
 
-	if (check_roots(t, s, e) < 0)
+	if (check_roots(t, s, e) < 0 || settings_check_image(t, s, e) < 0)
 		return -1;
 	if (t->no_best_effort && s->best_effort)
 		return err_set(e, EPERM, "--best-effort: the operator's policy forbids it");
@@ -375,6 +399,7 @@ void settings_done(struct settings *t)
 	free(t->uid_range);
 	json_decref(t->policy);
 	json_decref(t->volume_roots);
+	json_decref(t->images);
 	json_decref(t->python_modules);
 	*t = (struct settings){0};
 }

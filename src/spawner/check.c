@@ -309,6 +309,8 @@ static int zygote_check(const struct policy *p, const struct spawner_create *m, 
 		return err_set(e, EBADMSG, "zygote: python, with a tenant");
 	if (m->volume_count || m->disk_bytes || m->venv[0])
 		return err_set(e, EBADMSG, "zygote: not with volumes or a disk");
+	if (strcmp(m->image, "host") != 0)
+		return err_set(e, EBADMSG, "zygote: of the host image only");
 	if (p->places->rootless)
 		return err_set(e, EPERM, "zygote: needs root");
 	if (p->settings.no_prepared_python)

@@ -12,7 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/tree.h"
+#include "image/image.h"
 #include "native/launch.h"
 #include "spawner/disk.h"
 
@@ -79,6 +81,37 @@ static int write_meta(const struct kept_request *k, const struct kept_sandbox *m
 	return r < 0 ? err_set(e, -r, "write down %s", w->job->request.id) : 0;
 }
 
+/* What the image wants its programs to find: for cloched, which cannot read the store. */
+static int leave_image(const struct work *w, struct err *e)
+{
+	const char *image = w->job->spec.image;
+	_cleanup_image_config_ struct image_config config = {0};
+	_cleanup_close_ int fd = -1;
+	_cleanup_free_ char *text = NULL;
+	json_t *env = json_array(), *root = json_pack("{so}", "Env", env);
+	int r = -ENOMEM;
+
+	if (image_is_host(image)) {
+		json_decref(root);
+		return 0;
+	}
+	if (image_look(w->place->places, image, &config, e) < 0) {
+		json_decref(root);
+		return -1;
+	}
+	for (size_t i = 0; root && i < config.env.count; i++)
+		json_array_append_new(env, json_string(config.env.item[i]));
+	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	json_decref(root);
+	if (text) {
+		fd = openat(w->folder, "image", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		r = fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
+	}
+	if (r == 0 && (fchown(fd, (uid_t)-1, w->place->service_gid) < 0 || fchmod(fd, 0640) < 0))
+		r = -errno;
+	return r < 0 ? err_set(e, -r, "write down the environment of %.200s", image) : 0;
+}
+
 static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 {
 	struct kept_request k = {
@@ -97,6 +130,10 @@ static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 		return err_stage(e, "volume");
 	if (worker_make_folder(w->place, w->job->request.id, &w->folder, &listener, e) < 0)
 		return err_stage(e, "folder");
+	if (leave_image(w, e) < 0) {
+		close(listener);
+		return err_stage(e, "image");
+	}
 	k.listener = listener;
 	r = sandbox_keep(&k, made, e);
 	close(listener);

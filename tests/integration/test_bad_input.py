@@ -106,8 +106,7 @@ def test_usage(args, words):
 
 
 @pytest.mark.parametrize("args, words", [
-    (["--image", "no/such:image"], ["no such image: no/such:image"]),
-    (["--image", ""], ["no such image"]),
+    (["--image", "no/such:image", "--pull", "never"], ["no such image: no/such:image"]),
     (["--runtime", "runsc"], ["no such runtime: runsc"]),
 ])
 def test_no_such_image_or_runtime(args, words):

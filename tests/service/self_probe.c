@@ -285,7 +285,7 @@ int main(int argc, char **argv)
 	foreign = argv[argc - 1];
 	signal(SIGPIPE, SIG_IGN);
 	prepare();
-	if (strcmp(how, "--free") != 0 && sandbox_self(own, &e) < 0) {
+	if (strcmp(how, "--free") != 0 && sandbox_self(own, own, &e) < 0) {
 		fprintf(stderr, "self_probe: %s\n", e.text);
 		return 1;
 	}

@@ -102,7 +102,7 @@ def test_configuration_names_every_default():
     assert set(found["defaults"]) == names
     limits = {"memory", "memory_swap", "cpus", "pids_limit", "timeout", "cpu_time", "idle_timeout", "max_output"}
     assert set(found["registries"]) == {"docker.io", "registry.example.org:5000"}
-    assert set(found["policy"]) == limits | {"best_effort", "volume_roots"}
+    assert set(found["policy"]) == limits | {"best_effort", "volume_roots", "images", "image_user"}
     source = (cloche.TOP / "src/sandbox/options.c").read_text()
     assert {n.replace("-", "_") for n in re.findall(r'\{"([a-z-]+)"[^}]*?amount_\w+', source)} == limits
 

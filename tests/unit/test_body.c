@@ -62,7 +62,7 @@ static const struct {
 	{"hostname", RUN | BOX, "\"h\"", "\"a b\"", "a b"},
 	{"profile", RUN | BOX, "\"dev\"", "\"none\"", "none"},
 	{"user", RUN | BOX, "\"1000:1000\"", "\"0\"", "0"},
-	{"image", RUN | BOX, "\"host\"", "\"ubuntu\"", "ubuntu", CODE_SANDBOX_IMAGE_MISSING},
+	{"image", RUN | BOX, "\"python:3.12-slim\"", "\"../ubuntu\"", "ubuntu"},
 	{"runtime", RUN | BOX, "\"native\"", "\"runsc\"", "runsc",
 	 CODE_SANDBOX_RUNTIME_UNAVAILABLE},
 	{"network", RUN | BOX, "\"none\"", "\"host\"", "host"},

@@ -6,11 +6,15 @@
  * the supervisor reports the ABI that was used. TCP rules are not handled: they would also stop
  * servers on 127.0.0.1, and the network namespace does that work.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include "native/isolate/isolate.h"
@@ -86,6 +90,51 @@ static int allow(struct isolation *s, int ruleset, const char *path, uint64_t ac
 	return r;
 }
 
+/* Entries of an image's root that get a rule of their own; no real image has as many. */
+enum { ROOT_ENTRIES_MAX = 1000 };
+
+/* Has this name, below the root, rules of its own? */
+static bool is_ours(const struct plan *p, const char *name)
+{
+	if (strcmp(name, "dev") == 0 || strcmp(name, "proc") == 0)
+		return true;
+	for (uint32_t i = 0; i < p->tmpfs_count; i++)
+		if (strcmp(p->tmpfs[i].path + 1, name) == 0)
+			return true;
+	for (uint32_t i = 0; i < p->volume_count; i++)
+		if (strcmp(p->volumes[i].box + 1, name) == 0)
+			return true;
+	return false;
+}
+
+/* An image has its programs wherever it likes: all of its root can be read and executed, but not what is mounted
+ * in it. A rule for "/" would hold below that, too. */
+static int allow_image(struct isolation *s, int ruleset)
+{
+	struct dirent *entry;
+	unsigned count = 0;
+	DIR *root = opendir("/");
+	int r = 0;
+
+	if (!root)
+		return step_failed(s, errno, "list /");
+	while (r == 0 && (entry = readdir(root))) {
+		char path[NAME_MAX + 2];
+
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+		    entry->d_type == DT_LNK || is_ours(s->plan, entry->d_name))
+			continue;
+		if (++count > ROOT_ENTRIES_MAX)
+			r = step_failed(s, E2BIG, "more than %d entries in the image's root",
+					ROOT_ENTRIES_MAX);
+		snprintf(path, sizeof path, "/%s", entry->d_name);
+		if (r == 0)
+			r = allow(s, ruleset, path, READ | FS_EXECUTE);
+	}
+	closedir(root);
+	return r;
+}
+
 static int allow_all(struct isolation *s, int ruleset)
 {
 	const struct plan *p = s->plan;
@@ -94,15 +143,18 @@ static int allow_all(struct isolation *s, int ruleset)
 		uint64_t access;
 	} fixed[] = {
 		{"/", FS_READ_DIR},
-		{"/usr", READ | FS_EXECUTE},
-		{"/etc", READ},
 		{"/proc", READ},
 		{"/dev", READ | FS_WRITE_FILE | (p->dev_profile ? FS_IOCTL_DEV : 0)},
+		{"/etc", READ},
+		{"/usr", READ | FS_EXECUTE},
 	};
+	const size_t count = sizeof fixed / sizeof *fixed - (*p->lowers ? 2 : 0);
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < sizeof fixed / sizeof *fixed; i++)
+	for (size_t i = 0; r == 0 && i < count; i++)
 		r = allow(s, ruleset, fixed[i].path, fixed[i].access);
+	if (r == 0 && *p->lowers)
+		r = allow_image(s, ruleset);
 	for (uint32_t i = 0; r == 0 && i < p->tmpfs_count; i++)
 		r = allow(s, ruleset, p->tmpfs[i].path,
 			  READ | WRITE | (p->tmpfs[i].exec ? FS_EXECUTE : 0));

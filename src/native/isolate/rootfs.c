@@ -5,6 +5,10 @@
  *	/	overlay of [a small tmpfs of this sandbox] over [the prepared root on disk]
  *	/usr	overlay of [nothing] over [the machine's /usr]
  *
+ * An image of the store (store.h) is one overlay: of the same small tmpfs over all its layers. What is mounted later
+ * (/dev, /proc, writable places, volumes) has its mount point in the tmpfs, so nothing in an image, a link say, can
+ * move it elsewhere; and a /sys that an image brings is hidden.
+ *
  * Overlays, not bind mounts: a sandbox must not share one inode with the host or a sibling, since
  * flock and inotify work through shared inodes. All layers are named by short relative paths, so
  * mountinfo shows nothing of the host. As root the layers are id-mapped (root's files are root's
@@ -111,9 +115,63 @@ static int overlay(struct isolation *s, const char *where, const char *lowers)
 	return 0;
 }
 
+static int host_root(struct isolation *s)
+{
+	int r = own_folder(s, STAGE "/none");
+
+	if (r == 0)
+		r = layer(s, s->plan->template, STAGE "/base");
+	if (r == 0)
+		r = layer(s, "/usr", STAGE "/usr");
+	if (r == 0)
+		r = overlay(s, NEW_ROOT, "redirect_dir=nofollow,lowerdir=" OWN ":" STAGE "/base");
+	if (r == 0)
+		r = overlay(s, NEW_ROOT "/usr",
+			    "redirect_dir=nofollow,lowerdir=" STAGE "/none:" STAGE "/usr");
+	return r;
+}
+
+/* What an image must not decide. A whiteout hides whatever is below its name. */
+static int fill_own_for_image(struct isolation *s)
+{
+	static const char *const folders[] = {OWN "/dev", OWN "/proc"};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < sizeof folders / sizeof *folders; i++)
+		r = own_folder(s, folders[i]);
+	if (r == 0 && mknod(OWN "/sys", S_IFCHR, 0) < 0)
+		r = step_failed(s, errno, "hide /sys");
+	if (r == 0)
+		r = write_own(s, OWN "/etc/hostname", "");
+	if (r == 0)
+		r = write_own(s, OWN "/etc/resolv.conf", "");
+	return r;
+}
+
+/* All layers lie in one folder, so one id-mapped mount is enough, and from inside it their names are short: 500
+ * of them fit into the page that mount(2) takes. */
+static int image_root(struct isolation *s)
+{
+	char options[PLAN_LOWERS + 64];
+	int r = fill_own_for_image(s);
+
+	if (r == 0)
+		r = layer(s, "l", STAGE "/l");
+	if (r < 0)
+		return r;
+	snprintf(options, sizeof options, "%sredirect_dir=nofollow,lowerdir=../own:%s",
+		 s->plan->rootless ? "userxattr," : "", s->plan->lowers);
+	if (chdir(STAGE "/l") < 0)
+		return step_failed(s, errno, "enter the layers");
+	r = overlay(s, "../new", options);
+	if (chdir("../..") < 0)
+		return step_failed(s, errno, "leave the layers");
+	return r;
+}
+
 int isolate_rootfs(struct isolation *s)
 {
-	static const char *const folders[] = {OWN, STAGE "/none", NEW_ROOT};
+	static const char *const folders[] = {OWN, NEW_ROOT};
 	int r = mount_tmpfs(STAGE, MS_NOEXEC, 1 << 20, 2048, 0755, s->plan->root_mount_id,
 			    s->plan->root_mount_id);
 
@@ -125,14 +183,7 @@ int isolate_rootfs(struct isolation *s)
 			return r;
 	}
 	r = fill_own(s);
-	if (r == 0)
-		r = layer(s, s->plan->template, STAGE "/base");
-	if (r == 0)
-		r = layer(s, "/usr", STAGE "/usr");
-	if (r == 0)
-		r = overlay(s, NEW_ROOT, "redirect_dir=nofollow,lowerdir=" OWN ":" STAGE "/base");
-	if (r == 0)
-		r = overlay(s, NEW_ROOT "/usr",
-			    "redirect_dir=nofollow,lowerdir=" STAGE "/none:" STAGE "/usr");
-	return r;
+	if (r < 0)
+		return r;
+	return *s->plan->lowers ? image_root(s) : host_root(s);
 }

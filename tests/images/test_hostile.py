@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that attack whoever unpacks them (SECURITY-BASIS FS-08 to 12, 20, 31 to 34, RE-07). Each has its positive
+control: plain tar, or the sandbox's own view, shows that the archive does what it says."""
+import gzip
+import os
+import resource
+import stat
+import subprocess
+import threading
+import time
+
+import pytest
+from imagelib import CHAR, DIR, FIFO, HARD, LINK, entry, sha, tar
+
+
+def control(tmp_path, data, *flags):
+    """Unpack with GNU tar, trusting the archive; returns the folder."""
+    where = tmp_path / "control"
+    where.mkdir(exist_ok=True)
+    subprocess.run(["tar", "-xP", *flags], input=data, cwd=where, stderr=subprocess.DEVNULL)
+    return where
+
+
+def file(tmp_path, data):
+    path = tmp_path / "layer.tar"
+    path.write_bytes(data)
+    return path
+
+
+def test_dot_dot(store, layout, tmp_path):
+    data = tar(entry("a/../../evil", b"x"))
+    control(tmp_path, data)
+    assert (tmp_path / "evil").exists()
+    layout.image("x", [data])
+    store.refuses(layout.path, '".."')
+    store.refuses(file(tmp_path, data), '".."')
+
+
+def test_absolute_name(store, layout, tmp_path):
+    victim = tmp_path / "victim"
+    data = tar(entry(str(victim), b"x"))
+    control(tmp_path, data)
+    assert victim.exists()
+    victim.unlink()
+    layout.image("x", [data])
+    store.refuses(layout.path, "an absolute name")
+    assert not victim.exists()
+
+
+def test_through_a_link_out(store, layout, tmp_path):
+    """a -> outside, then a/x: lands inside the layer or nowhere."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    data = tar(entry("a", kind=LINK, link=str(outside)), entry("a/x", b"x"))
+    control(tmp_path, data)
+    assert (outside / "x").exists()
+    (outside / "x").unlink()
+    layout.image("x", [data])
+    store.refuses(layout.path, "a")
+    assert list(outside.iterdir()) == []
+
+
+def test_through_a_link_up(store, layout, tmp_path):
+    data = tar(entry("d", kind=DIR), entry("d/up", kind=LINK, link="../../../../../../../tmp"), entry("tmp", kind=DIR),
+               entry("d/up/inside", b"x"))
+    layout.image("x", [data])
+    store.image("import", layout.path, "t:1")
+    assert (store.layer("t:1") / "tmp/inside").read_bytes() == b"x"
+    assert not os.path.exists("/tmp/inside")
+    control(tmp_path, data)
+    assert os.path.exists("/tmp/inside")
+    os.unlink("/tmp/inside")
+
+
+def test_link_exchanged_for_its_target(store, layout, tmp_path):
+    """A file written through a link of the same name would follow it; and a folder replaced by a link on the way."""
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    data = tar(entry("f", kind=LINK, link=str(secret)), entry("f", b"theirs"), entry("g", kind=DIR), entry("g/a", b"1"),
+               entry("g", kind=LINK, link=str(tmp_path)), entry("h", kind=DIR))
+    layout.image("x", [data])
+    store.image("import", layout.path, "t:1")
+    assert secret.read_text() == "mine"
+    assert (store.layer("t:1") / "f").read_bytes() == b"theirs" and (store.layer("t:1") / "g").is_symlink()
+
+
+def test_hard_link_out(store, layout, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    data = tar(entry("x", kind=HARD, link=str(secret)))
+    control(tmp_path, data)
+    assert secret.stat().st_nlink == 2
+    (tmp_path / "control/x").unlink()
+    layout.image("x", [data])
+    store.refuses(layout.path, "hard link")
+    data = tar(entry("s", kind=LINK, link=str(tmp_path)), entry("x", kind=HARD, link="s/secret"))
+    control(tmp_path, data)
+    assert secret.stat().st_nlink == 2
+    (tmp_path / "control/x").unlink()
+    store.refuses(file(tmp_path, data), "hard link")
+    assert secret.stat().st_nlink == 1
+
+
+def test_hard_link_to_a_link_writes_nothing_out(store, layout, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    layout.image("x", [tar(entry("l", kind=LINK, link=str(secret)), entry("h", kind=HARD, link="l"), entry("h", b"theirs"))])
+    store.image("import", layout.path, "t:1")
+    assert secret.read_text() == "mine"
+
+
+def test_special_files(store, layout, tmp_path):
+    data = tar(entry("null", kind=CHAR, dev=(1, 3)), entry("zero", kind=CHAR, dev=(0, 0)), entry("fifo", kind=FIFO, mode=0o600),
+               entry("suid", b"x", mode=0o6755), entry("sticky", kind=DIR, mode=0o1777))
+    c = control(tmp_path, data, "-p")
+    assert stat.S_ISCHR((c / "null").stat().st_mode) and (c / "suid").stat().st_mode & stat.S_ISUID
+    layout.image("x", [data])
+    r = store.image("import", layout.path, "t:1")
+    top = store.layer("t:1")
+    assert sorted(os.listdir(top)) == ["fifo", "sticky", "suid"], "a forged whiteout (0:0) is no entry either"
+    assert stat.S_IMODE((top / "suid").stat().st_mode) == 0o755
+    assert stat.S_IMODE((top / "sticky").stat().st_mode) == 0o1777
+    assert "2 device nodes" in r.err and "bits of 1 files" in r.err
+
+
+def test_attributes(store, layout, tmp_path):
+    data = tar(entry("d", kind=DIR, pax={"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.user.overlay.opaque": "y",
+                                         "SCHILY.xattr.user.kept": "v"}),
+               entry("f", b"x", pax={"SCHILY.xattr.trusted.overlay.redirect": "/etc",
+                                     "SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00" + "\x00" * 12}))
+    c = control(tmp_path, data, "--xattrs", "--xattrs-include=*")
+    assert "trusted.overlay.opaque" in os.listxattr(c / "d") and "security.capability" in os.listxattr(c / "f")
+    layout.image("x", [data])
+    store.image("import", layout.path, "t:1")
+    assert os.listxattr(store.layer("t:1") / "d") == ["user.kept"] and os.listxattr(store.layer("t:1") / "f") == []
+
+
+@pytest.mark.parametrize("path", ["proc", "dev", "sys", "tmp", "etc", "workspace"])
+def test_root_with_links_for_our_places(store, layout, tmp_path, path):
+    """FS-08: what is mounted later would follow a link of the image; FS-09: nor is a device of the image's used."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    before = open("/proc/sys/kernel/core_pattern").read()
+    layout.image("x", [tar(*busybox(), entry(path, kind=LINK, link=str(victim)))])
+    store.image("import", layout.path, "t:1")
+    r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "ls", "-la", "/", check=False)
+    assert r.returncode == 0, r.err
+    assert f" {path} -> " not in r.out
+    assert list(victim.iterdir()) == [] and open("/proc/sys/kernel/core_pattern").read() == before
+
+
+def busybox():
+    return [entry("bin", kind=DIR), entry("bin/busybox", open("/bin/busybox", "rb").read(), mode=0o755)]
+
+
+def test_image_cannot_bring_dev_proc_sys(store, layout):
+    layout.image("x", [tar(*busybox(), entry("dev", kind=DIR), entry("dev/null", kind=LINK, link="/proc/sys/kernel/core_pattern"),
+                           entry("proc", kind=DIR), entry("proc/self", kind=DIR), entry("proc/self/attr", b"fake"),
+                           entry("sys", kind=DIR), entry("sys/fake", b"x"), entry("etc", kind=DIR),
+                           entry("etc/hosts", b"6.6.6.6 localhost\n"), entry("etc/machine-id", b"fake\n"))])
+    store.image("import", layout.path, "t:1")
+    r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c",
+                   "ls -la /dev/null; cat /proc/self/attr; ls /sys; cat /etc/hosts /etc/machine-id", check=False)
+    assert r.out.startswith("crw-rw-rw-") and "fake" not in r.out and "6.6.6.6" not in r.out
+    assert "/sys" in r.err
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, None])
+def test_bomb(store, layout, tmp_path, compress):
+    """2 GB of zeros in 2 MB; and 10 GB that are only a hole."""
+    if compress:
+        path = tmp_path / "bomb.tar.gz"
+        head = tar(entry("z", b""))[:512]
+        info, _ = entry("z")
+        info.size = 2 << 30
+        with gzip.open(path, "wb", 1) as f:
+            f.write(info.tobuf())
+            for _ in range(2 << 10):
+                f.write(bytes(1 << 20))
+            f.write(bytes(1024))
+        assert path.stat().st_size < 20 << 20 and head
+    else:
+        path = tmp_path / "hole.tar"
+        hole = tmp_path / "hole"
+        with open(hole, "wb") as f:
+            f.truncate(10 << 30)
+        subprocess.run(["tar", "-cSf", path, "-C", tmp_path, "hole"], check=True)
+        hole.unlink()
+        assert path.stat().st_size < 1 << 20
+        c = control(tmp_path, path.read_bytes())
+        assert (c / "hole").stat().st_size == 10 << 30
+    store.refuses(path, "bomb")
+
+
+def test_names_and_depth(store, layout, tmp_path):
+    for data, word in ((tar(entry("/".join(["d"] * 300) + "/f", b"x")), "levels deep"),
+                       (tar(entry("a" * 256, b"x")), "a part of 256 bytes"),
+                       (tar(entry("f", b"x", uid=1 << 40)), "an owner that no system has"),
+                       (tar(entry("f", b"x", pax={"SCHILY.xattr.user.a": "x" * 70000})), "extended attributes")):
+        store.refuses(file(tmp_path, data), word)
+
+
+def test_absurd_sizes_and_times(store, layout, tmp_path):
+    data = bytearray(tar(entry("f", b"x")))
+    data[124:136] = b"\x80" + b"\xff" * 11  # a size of 2^88
+    data[148:156] = b"        "
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    store.refuses(file(tmp_path, bytes(data)))
+    data = tar(entry("f", b"x", mtime=0, pax={"mtime": str(2 ** 62)}), entry("g", b"x", pax={"mtime": "-5"}))
+    layout.image("x", [data])
+    store.image("import", layout.path, "t:1")
+    assert (store.layer("t:1") / "f").exists()
+
+
+def test_pax_header_of_many_bytes(store, tmp_path):
+    """A gigabyte that claims to be a header must not become a gigabyte of memory."""
+    path = tmp_path / "pax.tar"
+    head = entry("x")[0]
+    head.type, head.size = b"x", 1 << 30
+    with open(path, "wb") as f:
+        f.write(head.tobuf())
+        f.truncate(512 + (1 << 30) + 1024)
+    store.refuses(path)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 100 << 10
+
+
+def test_cut_and_damaged(store, layout, tmp_path):
+    data = gzip.compress(tar(entry("f", os.urandom(100000))))
+    store.refuses(file(tmp_path, data[:50000]))
+    broken = bytearray(data)
+    broken[40000] ^= 1
+    store.refuses(file(tmp_path, bytes(broken)))
+    store.refuses(file(tmp_path, b"\x1f\x8b" + os.urandom(1000)))
+    store.refuses(file(tmp_path, os.urandom(1000)))
+    store.refuses(file(tmp_path, b""), "empty")
+    store.refuses(file(tmp_path, gzip.compress(gzip.compress(tar(entry("f", b"x"))))), "more than once")
+
+
+def test_lying_digest(store, layout):
+    """RE-07: bytes under another digest poison nothing."""
+    good, evil = tar(entry("f", b"good")), tar(entry("f", b"evil"))
+    layout.image("x", [good], compress=None)
+    path = layout.path / "blobs/sha256" / sha(good)[7:]
+    kept, other = good, evil
+    assert len(other) == len(kept)
+    path.write_bytes(other)
+    store.refuses(layout.path, "the digest is wrong")
+    path.write_bytes(kept)
+    store.image("import", layout.path, "t:1")
+    assert (store.layer("t:1") / "f").read_bytes() == b"good"
+
+
+def test_lying_diff_id_and_size(store, layout, tmp_path):
+    layout.image("x", [tar(entry("f", b"good"))], diff_ids=["sha256:" + "0" * 64])
+    store.refuses(layout.path, "but it is sha256:")
+    m = layout.image("y", [tar(entry("f", b"2"))])
+    layout.entries.clear()
+    m["layers"][0]["size"] += 1
+    layout.entries.append({"mediaType": m["mediaType"], **layout.blob(__import__("json").dumps(m).encode())})
+    (layout.path / "index.json").write_text(__import__("json").dumps({"schemaVersion": 2, "manifests": layout.entries}))
+    store.refuses(layout.path, "were announced")
+
+
+@pytest.mark.parametrize("text, word", [
+    ('{"schemaVersion":2,"manifests":[]}', "lists no image"), ("[", "index.json"), ("{}", "lists no image"),
+    ('{"manifests":[{"digest":"sha256:../../../etc/passwd","size":1}]}', "no sha256 digest"),
+    ('{"manifests":[{"digest":"sha256:%s","size":1}]}' % ("0" * 64), "blobs/sha256/000"),
+    ('{"manifests":[],"manifests":[]}', "duplicate"), ("[" * 100, "nested")])
+def test_bad_index(store, layout, text, word):
+    (layout.path / "index.json").write_text(text)
+    store.refuses(layout.path, word)
+
+
+def test_huge_manifest(store, layout):
+    with open(layout.path / "index.json", "wb") as f:
+        f.truncate(1 << 30)
+    store.refuses(layout.path, "index.json")
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"Env": ["NOEQUALS"]}, "Env[0]"), ({"Env": "x"}, "Env is no list"), ({"WorkingDir": "/a/../b"}, '".."'),
+    ({"Entrypoint": [1]}, "Entrypoint[0]"), ({"User": "x" * 200}, "User"), ({"Env": ["A=\0"]}, "configuration")])
+def test_bad_config(store, layout, config, word):
+    layout.image("x", [tar(entry("f", b"x"))], config=config)
+    store.refuses(layout.path, word)
+
+
+def test_links_in_a_layout(store, layout, tmp_path):
+    """A layout's blobs and index are read inside it only."""
+    layout.image("x", [tar(entry("f", b"x"))])
+    (layout.path / "index.json").rename(tmp_path / "index.json")
+    (layout.path / "index.json").symlink_to(tmp_path / "index.json")
+    store.refuses(layout.path)
+
+
+def test_many_entries(store, tmp_path):
+    """A million names in an archive of 20 MB: stopped at the limit."""
+    path = tmp_path / "many.tar.gz"
+    with gzip.open(path, "wb", 1) as f:
+        f.write(entry("f", b"")[0].tobuf())
+        block = entry("h", kind=HARD, link="f")[0].tobuf() * 1000
+        for _ in range(1000):
+            f.write(block)
+        f.write(bytes(1024))
+    store.refuses(path, "more than 800000 files")
+
+
+def test_folder_that_is_watched_while_it_changes(store, tmp_path):
+    """A root file system in a folder whose owner exchanges a folder for a link all the time: nothing outside is read."""
+    top, secret = tmp_path / "root", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "s").write_text("secret")
+    (top / "a").mkdir(parents=True)
+    stop = threading.Event()
+
+    def swap():
+        while not stop.is_set():
+            os.rename(top / "a", tmp_path / "b")
+            os.symlink(secret, top / "a")
+            os.unlink(top / "a")
+            os.rename(tmp_path / "b", top / "a")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        store.image("import", top, "t:1", check=False)
+    stop.set()
+    thread.join()
+    assert not any(p.name == "s" for p in (store.images / "l").rglob("*"))
