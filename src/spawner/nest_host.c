@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ struct host {
 	int zygote_pidfd;
 	int said[2]; /* what it writes on its own streams: nobody's business, but it must not block */
 	uint32_t sequence;
+	int priority; /* of who is not preparing something */
 };
 
 /* ---- the zygote */
@@ -271,6 +273,18 @@ static int join(struct host *h, const struct cell *c, struct ends *x, struct err
 	return said->type == ZYGOTE_WAITING ? 0 : refused(message, size, e);
 }
 
+/* It was made with less, and what runs in it has as much as anybody else. */
+static void give_priority(const struct host *h, const struct cell *c)
+{
+	int dir = c->cgroup.dir >= 0 ? c->cgroup.dir : c->cgroup.v1[PIDS];
+	char text[256], *p = text;
+
+	if (fd_read_file(dir, "cgroup.procs", text, sizeof text) < 0)
+		return;
+	for (long pid; (pid = strtol(p, &p, 10)) > 0;)
+		setpriority(PRIO_PROCESS, (id_t)pid, h->priority);
+}
+
 static int serve_cell(const struct cell *c, int listener, const struct ends *x, struct err *e)
 {
 	int fds[1 + JOINED_FDS] = {listener}, r;
@@ -329,8 +343,10 @@ static int make(struct host *h, const struct job *job, struct cell *c, struct me
 	r = make_ends(&c->slot, &x, e);
 	if (r == 0)
 		r = join(h, c, &x, e);
-	if (r == 0)
+	if (r == 0) {
+		give_priority(h, c);
 		r = worker_make_folder(h->place, job->request.id, &folder, &listener, e);
+	}
 	if (r == 0)
 		r = describe(h, job, c, folder, ret, e);
 	if (r == 0)
@@ -434,6 +450,8 @@ int nest_host_start(const struct worker_place *w, pid_t *ret_pid, int *ret_jobs,
 		return err_set(e, errno, "make a socket pair");
 	pid = fork();
 	if (pid == 0) {
+		int priority = getpriority(PRIO_PROCESS, 0);
+
 		worker_become_child(parent);
 		if (nice(HOST_NICE) < 0)
 			errno = 0;
@@ -441,8 +459,11 @@ int nest_host_start(const struct worker_place *w, pid_t *ret_pid, int *ret_jobs,
 		keep[1] = w->sandboxes;
 		keep[2] = init;
 		worker_close_others(keep, 3);
-		host = (struct host){
-			.place = w, .requests = -1, .zygote_pidfd = -1, .said = {-1, -1}};
+		host = (struct host){.place = w,
+				     .requests = -1,
+				     .zygote_pidfd = -1,
+				     .said = {-1, -1},
+				     .priority = priority};
 		serve(&host, p[1]);
 	}
 	close(p[1]);

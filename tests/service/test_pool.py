@@ -150,6 +150,7 @@ LANGUAGES = {
                "import subprocess; print(subprocess.run(['echo', 'x'], capture_output=True).stdout)",
                "print(bytearray(300 << 20)[:1])", "import os, sys; os.write(2, b'\\xff\\xfe'); os._exit(9)",
                "import os\nif os.fork() == 0:\n    import time; time.sleep(30)\nprint('left')",
+               "import os; print(os.nice(0), os.getppid(), os.getsid(0) == os.getpid(), os.sched_getscheduler(0))",
                "import sys; print(sys.flags, sys.argv, sys.path, __name__, sys.executable)"],
     "bash": ["echo $0 $- $# $PWD; exit 4", "kill -9 $$", "cat; echo end", "nosuchcommand", "if", "trap 'echo t' EXIT",
              "sleep 30 & echo $((1 + 1))", "ulimit -a", "env | sort"],
