@@ -463,11 +463,13 @@ static void start_command(struct run *r)
 	}
 	r->taking = r->box->waiting != 0;
 	run_take_record(r, &s, &take);
+	talk_hold(r->talk); /* a command without its code would wait for it until its time is up */
 	if (r->taking)
 		talk_send(r->talk, FRAME_TAKE, &take, sizeof take, NULL, 0);
 	else
 		talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
 	send_input(r);
+	talk_release(r->talk);
 	/* Code inside can stop the workers that hold all of init's conversations: then nothing begins. */
 	if (r->spec.timeout_us < SPEC_UNLIMITED - 1)
 		uv_timer_start(&r->clock, on_clock, r->spec.timeout_us / 1000 + BEGIN_LIMIT_MS, 0);

@@ -20,6 +20,7 @@ struct talk {
 	char *out;
 	size_t out_size, out_room;
 	int watched;
+	bool held; /* what is said waits for talk_release() */
 	bool paused, raw, closed, told_to_wait, finish, saw_end;
 	bool inside; /* a callback runs: free later */
 };
@@ -226,7 +227,7 @@ static bool queue(struct talk *t, const void *data, size_t size)
 {
 	if (t->closed)
 		return true;
-	if (t->out_size == 0 && size) { /* most often it goes at once */
+	if (t->out_size == 0 && size && !t->held) { /* most often it goes at once */
 		ssize_t n = send(t->fd, data, size, MSG_NOSIGNAL);
 
 		if (n > 0) {
@@ -309,4 +310,17 @@ void talk_finish(struct talk *t)
 	t->finish = true;
 	if (t->out_size == 0)
 		write_some(t);
+}
+
+void talk_hold(struct talk *t)
+{
+	t->held = true;
+}
+
+void talk_release(struct talk *t)
+{
+	t->held = false;
+	if (!t->closed && t->out_size)
+		write_some(t);
+	watch(t);
 }

@@ -53,4 +53,9 @@ void talk_finish(struct talk *t);
 /* Hang up; no callback comes after this. May be called from one. */
 void talk_close(struct talk *t);
 
+/* What is said in between goes out in one piece, as far as the socket has room for it: a death of ours cannot come in
+ * the middle of it. */
+void talk_hold(struct talk *t);
+void talk_release(struct talk *t);
+
 #endif

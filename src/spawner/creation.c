@@ -159,7 +159,8 @@ struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence,
 	b->ours = ours;
 	c.header = (struct spawner_header){SPAWNER_CREATED, sequence};
 	client_send(s, client, &c, sizeof c);
-	if (kill)
+	/* Who asked may have been followed by another, who has had its list and would never hear of it. */
+	if (kill || client != s->client_number)
 		box_kill(b, s);
 	return b;
 }

@@ -28,7 +28,7 @@
 #include "zygote/message.h"
 
 /* Imports of large modules take seconds; a child only milliseconds. */
-enum { START_LIMIT_MS = 60000, CHILD_LIMIT_MS = 10000, HOST_NICE = 5 };
+enum { START_LIMIT_MS = 60000, CHILD_LIMIT_MS = 10000, HOST_NICE = 10 };
 
 /* All zygotes of a tenant together, and the memory of what they import. */
 #define ZYGOTE_MEMORY (1ull << 30)

@@ -257,5 +257,7 @@ void nests_stop(struct spawner *s)
 		if (p.fd >= 0)
 			poll(&p, 1, now < until ? (int)(until - now) : 0);
 		fd_close(&p.fd);
+		for (size_t i = 0; i < n->queue_count; i++) /* made, and nobody's */
+			worker_remove_folder(s->place.sandboxes, n->queue[i].job->request.id);
 	}
 }

@@ -18,7 +18,7 @@
 #include "native/launch.h"
 #include "spawner/disk.h"
 
-enum { BACKLOG = 128, CREATION_NICE = 5 };
+enum { BACKLOG = 128, CREATION_NICE = 10 };
 
 struct work {
 	const struct worker_place *place;

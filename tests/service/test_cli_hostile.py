@@ -778,18 +778,20 @@ def test_top_and_ps():
     box = {"id": SANDBOX, "state": "running", "usage": {"cpu_ms": 1500, "memory_bytes": 1 << 20, "pids": 3}, "limits": {"memory": 1 << 28}}
     inside = [{"pid": 1, "ppid": 0, "state": "S", "cpu_ms": 10, "rss_bytes": 4096, "threads": 1, "process": "prc_1",
                "command": ["sh", "-c", "\x1b[2J"]}, {"pid": None, "command": "x" * 5000}]
-    with Standin({"GET /v1/sandboxes": reply({"sandboxes": [box], "next": None}), f"GET {BOX}/processes": reply(inside)}) as s:
+    with Standin({"GET /v1/sandboxes": reply({"sandboxes": [box], "next": None}), f"GET {BOX}/processes": reply(inside),
+                  "GET /v1/pool": reply({"ready": 3, "misses": {"empty": 2, "x": "\x1b"}, "times": 7})}) as s:
         r = s.run(["top", "--once"])
-        assert r.returncode == 0 and r.stdout.splitlines()[1].split()[:7] == [SANDBOX.encode(), b"running", b"-", b"1.5s", b"1.0m", b"256m", b"3"]
+        assert r.stdout.startswith(b"pool: 3 ready (-), 0 being made, 0 dying; 0 hits, 2 misses") and b"\x1b" not in r.stdout
+        assert r.returncode == 0 and r.stdout.splitlines()[2].split()[:7] == [SANDBOX.encode(), b"running", b"-", b"1.5s", b"1.0m", b"256m", b"3"]
         r = s.run(["ps", SANDBOX])
         assert r.returncode == 0 and b"sh -c \\x1b[2J" in r.stdout and b"\x1b" not in r.stdout
         assert s.requests[-1].query == "all"
 
 
 def test_top_is_live_on_a_terminal_until_interrupted():
-    with Standin({"GET /v1/sandboxes": reply({"sandboxes": [], "next": None})}) as s:
+    with Standin({"GET /v1/sandboxes": reply({"sandboxes": [], "next": None}), "GET /v1/pool": reply({})}) as s:
         def act(pid, _):
-            while len(s.requests) < 2:
+            while len(s.requests) < 4:
                 time.sleep(0.02)
             os.kill(pid, signal.SIGINT)
         status, got, _, _ = on_terminal(s, ["top"], act, b"SANDBOX")

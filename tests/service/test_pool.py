@@ -263,8 +263,8 @@ def test_death_of_the_service_at_any_moment():
         good = [a for a in answers if a.status == 200]
         assert len(good) > 20
         for a in good:
-            assert (a.json["stdout"] == "1\n") == a.json["ok"] and (a.json["ok"] or a.json["reason"] in (
-                "lost", "create_failed", "runtime_crash")), a.json
+            # One that was lost may have written before: that is told, too.
+            assert a.json["stdout"] == "1\n" if a.json["ok"] else a.json["reason"] in ("lost", "create_failed", "runtime_crash"), a.json
         ids = [a.json["id"] for a in good]
         assert len(set(ids)) == len(ids)
         # One whose client has gone with the service is adopted, and may end a moment later.
