@@ -183,9 +183,13 @@ static void on_made(void *data, const struct spawner_header *message)
 {
 	struct prepared *x = data;
 
-	if (!message || message->type != SPAWNER_CREATED) {
-		failed(x,
-		       false); /* without an answer: the next list of what lives tells nobody of it */
+	if (!message) { /* the spawner went away, and it is nobody's fault; its successor is told to kill it */
+		making_done(x);
+		free(x);
+		return;
+	}
+	if (message->type != SPAWNER_CREATED) {
+		failed(x, false);
 		return;
 	}
 	x->handed.created = *(const struct spawner_created *)message;

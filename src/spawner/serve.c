@@ -71,8 +71,10 @@ static void signal_event(struct spawner *s)
 	struct signalfd_siginfo i;
 
 	while (read(s->signals, &i, sizeof i) == sizeof i)
-		if (i.ssi_signo == SIGTERM || i.ssi_signo == SIGINT)
+		if ((i.ssi_signo == SIGTERM || i.ssi_signo == SIGINT) && !s->stop) {
 			s->stop = true;
+			s->stop_by_ms = now_ms() + STOP_WAITS_MS;
+		}
 	reap(s);
 }
 
@@ -122,6 +124,8 @@ static int deadlines(struct spawner *s)
 	}
 	if (s->sweep_ms && s->sweep_ms < next)
 		next = s->sweep_ms;
+	if (s->stop && s->stop_by_ms < next)
+		next = s->stop_by_ms;
 	if (next == UINT64_MAX)
 		return -1;
 	return next <= now ? 0 : next - now > INT32_MAX ? INT32_MAX : (int)(next - now);
@@ -138,7 +142,9 @@ static void hear_last_words(struct spawner *s)
 
 int spawner_run(struct spawner *s, struct err *e)
 {
-	while (!s->stop && !(s->ending && s->box_count == 0)) {
+	/* Told to stop together with its client, it hears what that still has to say: what shall not be left. */
+	while (!(s->stop && (s->client < 0 || now_ms() >= s->stop_by_ms)) &&
+	       !(s->ending && s->box_count == 0)) {
 		struct epoll_event event;
 		int n = epoll_wait(s->epoll, &event, 1, deadlines(s));
 

@@ -23,6 +23,7 @@ enum {
 	FREEZE_DEADLINE_MS = 10000,
 	CLEAN_DEADLINE_MS = 10000,
 	SWEEP_DELAY_MS = 500,
+	STOP_WAITS_MS = 3000, /* for the client to go first; it takes less */
 	NESTS_MAX = 16,
 	NEST_QUEUE_MAX = 16,
 };
@@ -134,6 +135,7 @@ struct spawner {
 	size_t queue_first, queue_count;
 	uint64_t sweep_ms; /* 0: no sweep is due */
 	bool stop;
+	uint64_t stop_by_ms;
 	bool ending; /* until no sandbox is left */
 };
 

@@ -425,13 +425,14 @@ def test_sockets_are_the_services():
 
 def test_the_last_client_wins(server):
     first = server.client()
-    sequence = first.start(spawner.new_id())
+    box = spawner.new_id()
+    first.start(box)
     second = server.client()
     with pytest.raises(ConnectionResetError):
         while True:
             first.receive()
-    until(lambda: len(second.list()) == 1)  # what the first had asked for is there
-    assert sequence
+    assert second.ended(box).known  # what the first had asked for is nobody's
+    assert second.list() == []
 
 
 def test_an_ordinary_user_is_told_why():
