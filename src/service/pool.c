@@ -482,11 +482,11 @@ void pool_forget(struct service *v)
 
 void pool_start(struct service *v)
 {
-	struct pool *p = calloc(1, sizeof *p);
+	struct pool *p = v->places.rootless ? NULL : calloc(1, sizeof *p);
 
 	if (!p || uv_timer_init(&v->loop, &p->clock) < 0) {
 		free(p);
-		return; /* then everything is made when it is asked for */
+		return; /* an ordinary user's, or no memory: then everything is made when it is asked for */
 	}
 	p->service = v;
 	p->clock.data = p;
