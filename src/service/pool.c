@@ -482,7 +482,7 @@ void pool_forget(struct service *v)
 
 void pool_start(struct service *v)
 {
-	struct pool *p = v->places.rootless ? NULL : calloc(1, sizeof *p);
+	struct pool *p = v->operator_uid ? NULL : calloc(1, sizeof *p);
 
 	if (!p || uv_timer_init(&v->loop, &p->clock) < 0) {
 		free(p);
