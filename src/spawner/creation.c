@@ -160,7 +160,8 @@ struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence,
 	c.header = (struct spawner_header){SPAWNER_CREATED, sequence};
 	client_send(s, client, &c, sizeof c);
 	/* Who asked may have been followed by another, who has had its list and would never hear of it. */
-	if (kill || client != s->client_number)
+	b->silent = client != s->client_number;
+	if (kill || b->silent)
 		box_kill(b, s);
 	return b;
 }
