@@ -18,6 +18,9 @@
 /* Most values in one text: each costs some hundred bytes once it is read. A command may have 65,536 words. */
 #define JSON_MAX_VALUES 100000
 
+/* How all that is meant for programs is written: one line, times with as many digits as were measured. */
+#define JSON_OUT (JSON_COMPACT | JSON_REAL_PRECISION(9))
+
 static inline void json_unref(json_t **j)
 {
 	json_decref(*j);

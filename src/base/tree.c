@@ -104,6 +104,20 @@ int tree_copy_public(int from, int to, const char *name, const char *const *left
 	return copy_public(from, to, name, left_out, 0);
 }
 
+/* Without CAP_DAC_OVERRIDE a folder of ours without r, w or x has to be given them first. */
+static int open_to_empty(int dir, const char *name)
+{
+	struct stat st;
+	int fd;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode) && (st.st_mode & 0700) != 0700 && fchmodat(dir, name, 0700, 0) < 0)
+		return -errno;
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int remove_at(int dir, const char *name, int depth)
 {
 	struct dirent *entry;
@@ -114,11 +128,11 @@ static int remove_at(int dir, const char *name, int depth)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
-	if (depth > TREE_MAX_DEPTH)
+	if (depth > TREE_MAX_REMOVED)
 		return -ELOOP;
-	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = open_to_empty(dir, name);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	d = fdopendir(fd);
 	if (!d) {
 		r = -errno;

@@ -29,7 +29,7 @@ int map_line_answer(struct map_line *l, enum map_outcome outcome, json_t *value,
 					     l->tag ? json_incref(l->tag) : json_null(),
 					     outcome == MAP_ERROR ? "error" : "result", value);
 
-	l->answer = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	l->answer = j ? json_dumps(j, JSON_OUT) : NULL;
 	if (!l->answer)
 		return err_set(e, ENOMEM, "keep a result");
 	l->answer_size = strlen(l->answer) + 1;

@@ -146,7 +146,7 @@ static int take_answer(void *context, json_t *answer, struct err *e)
 		return -1;
 	if (json_object_set_new(answer, "index", json_integer((json_int_t)l->index)) < 0)
 		return err_set(e, ENOMEM, "keep a result");
-	l->answer = json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	l->answer = json_dumps(answer, JSON_OUT);
 	if (!l->answer)
 		return err_set(e, ENOMEM, "keep a result");
 	l->answer_size = strlen(l->answer) + 1;

@@ -133,7 +133,7 @@ static void child(struct job *j, int fd)
 	}
 	if (!outcome)
 		outcome = json_pack("{ss si}", "error", e.text, "code", e.code);
-	text = outcome ? json_dumps(outcome, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	text = outcome ? json_dumps(outcome, JSON_OUT) : NULL;
 	_exit(text && fd_write_all(SOCKET, text, strlen(text)) == 0 ? 0 : 1);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "cli/mcp.h"
 
 enum { BEAT_MS = 1000, FIXED = 3 };
@@ -97,7 +98,7 @@ void server_send(struct server *s, json_t *message)
 		json_decref(message);
 		return;
 	}
-	text = message ? json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	text = message ? json_dumps(message, JSON_OUT) : NULL;
 	json_decref(message);
 	if (!text || !enqueue(s, text, strlen(text))) {
 		struct err e = {0};

@@ -217,7 +217,7 @@ int print_answer(const struct answer *a)
 
 int print_object(json_t *object)
 {
-	_cleanup_free_ char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	_cleanup_free_ char *text = json_dumps(object, JSON_OUT);
 
 	return text ? print_line(text, strlen(text)) : EXIT_CLOCHE;
 }

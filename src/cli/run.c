@@ -304,7 +304,7 @@ static void remark(const struct order *q, const struct result *r)
 
 static int print_json(const json_t *j)
 {
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_OUT) : NULL;
 	struct err e;
 
 	if (!text) {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "image/removal.h"
+#include "base/tree.h"
 
 #define PARTIAL_AGE_S (24 * 3600)
 
@@ -342,7 +342,7 @@ static int remove_rubbish(void *context, const char *name, struct err *e)
 	int r;
 
 	snprintf(path, sizeof path, "tmp/%s", name);
-	r = layer_tree_remove(w->store->dir, path);
+	r = tree_remove(w->store->dir, path);
 	return r < 0 ? err_set(e, -r, "remove %s/%s", w->store->path, path) : 0;
 }
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "image/removal.h"
+#include "base/tree.h"
 
 enum { MAX_FILES = 10000, MAX_HOPS = 5, NAME_SIZE = 256 };
 
@@ -239,7 +239,7 @@ void archive_done(struct archive *a)
 	fd_close(&a->dir);
 	fd_close(&a->writing);
 	if (*a->folder)
-		layer_tree_remove(a->store->dir, a->folder);
+		tree_remove(a->store->dir, a->folder);
 	for (size_t i = 0; i < a->count; i++)
 		free(a->files[i].target);
 	free(a->files);

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
-#include "image/removal.h"
+#include "base/tree.h"
 #include "imaging/helper.h"
 
 #define PIECE    (256u << 10)
@@ -331,7 +331,7 @@ static int make_layer(const struct image_store *s, const struct layer_source *fr
 	int r;
 
 	snprintf(folder, sizeof folder, "tmp/%s", hex);
-	r = layer_tree_remove(s->dir, folder); /* of somebody who was killed */
+	r = tree_remove(s->dir, folder); /* of somebody who was killed */
 	if (r < 0)
 		return err_set(e, -r, "remove %s/%s", s->path, folder);
 	if (mkdirat(s->dir, folder, 0700) < 0)
@@ -346,7 +346,7 @@ static int make_layer(const struct image_store *s, const struct layer_source *fr
 		r = keeper_layer_commit(s, hex, gaps ? chain : hex, &kept, e);
 	}
 	if (r < 0)
-		layer_tree_remove(s->dir, folder);
+		tree_remove(s->dir, folder);
 	return r;
 }
 

@@ -13,7 +13,7 @@
 #include <sys/xattr.h>
 
 #include "base/fd.h"
-#include "image/removal.h"
+#include "base/tree.h"
 
 #define PIECE (128u << 10)
 
@@ -308,7 +308,7 @@ int rootfs_have(const struct image_store *s, int folder, struct meter *meter,
 		if (r == 1)
 			r = keeper_layer_commit(s, own + strlen("tmp/"), hex, &kept, e);
 	}
-	layer_tree_remove(s->dir, own); /* there only if something failed, or it was known */
+	tree_remove(s->dir, own); /* there only if something failed, or it was known */
 	if (r == 0)
 		r = layer_look_up(s, ret->digest, NULL, 0, ret, e);
 	return r == 1 ? err_set(e, 0, "layer %.19s has vanished", ret->digest) : r;

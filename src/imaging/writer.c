@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
-#include "image/removal.h"
+#include "base/tree.h"
 #include "imaging/folders.h"
 #include "imaging/lowers.h"
 
@@ -182,7 +182,7 @@ static int open_parent(struct tree_writer *w, const char *path, const char **ret
 /* What is there gives way. */
 static int clear(struct tree_writer *w, const char *name, const char *path, struct err *e)
 {
-	int r = layer_tree_remove(w->parent, name);
+	int r = tree_remove(w->parent, name);
 
 	return r < 0 ? err_set(e, -r, "replace %s", path) : 0;
 }

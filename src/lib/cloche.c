@@ -161,7 +161,7 @@ static char *to_text(const struct result *r)
 {
 	_cleanup_json_ json_t *j = result_to_json(r);
 
-	return j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	return j ? json_dumps(j, JSON_OUT) : NULL;
 }
 
 int cloche_run_json(const char *json, size_t size, unsigned flags, char **ret_json,

@@ -92,6 +92,16 @@ void call_reply(struct call *c, int status, json_t *j)
 		exchange_reply(x, status, NULL, NULL, NULL, 0);
 }
 
+void call_reply_text(struct call *c, int status, const char *text)
+{
+	struct exchange *x = c->x;
+
+	count_answer(c, status);
+	service_commit(c->service);
+	call_free(c);
+	reply_json_text(x, status, "application/json", NULL, text);
+}
+
 void call_problem(struct call *c, const struct err *e)
 {
 	int status = problem_status(e);

@@ -46,6 +46,8 @@ struct call {
 };
 
 void call_reply(struct call *c, int status, json_t *j);
+/* The same with JSON that was made already; NULL is a 500. */
+void call_reply_text(struct call *c, int status, const char *text);
 void call_problem(struct call *c, const struct err *e);
 /* Answered otherwise: free it and let go of everything. */
 void call_free(struct call *c);

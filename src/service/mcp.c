@@ -49,7 +49,7 @@ static void forget(struct call *c)
 
 static void event(struct exchange *x, const json_t *message)
 {
-	_cleanup_free_ char *text = json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	_cleanup_free_ char *text = json_dumps(message, JSON_OUT);
 
 	if (!text)
 		return;

@@ -262,11 +262,41 @@ static struct kind *find(const struct pool *p, const struct spawner_create *c,
 	return k;
 }
 
+static void drop_kind(struct pool *p, struct kind **at)
+{
+	struct kind *k = *at;
+
+	*at = k->next;
+	p->counts.kinds--;
+	free(k->want.strings);
+	free(k);
+}
+
+/* Whoever asks for a new kind each time gets the place of its own last ones, not of those that are in use. */
+static void make_place(struct pool *p)
+{
+	struct kind **least = NULL;
+
+	for (struct kind **at = &p->kinds; *at; at = &(*at)->next)
+		if (!(*at)->making &&
+		    (!least || (*at)->recent < (*least)->recent ||
+		     ((*at)->recent == (*least)->recent && (*at)->asked_us < (*least)->asked_us)))
+			least = at;
+	if (!least)
+		return;
+	while ((*least)->ready)
+		drop_oldest(*least);
+	drop_kind(p, least);
+}
+
 static struct kind *add_kind(struct pool *p, const struct spawner_create *c,
 			     const struct pool_want *want)
 {
-	struct kind *k = p->counts.kinds < KINDS_MAX ? calloc(1, sizeof *k) : NULL;
+	struct kind *k;
 
+	if (p->counts.kinds >= KINDS_MAX)
+		make_place(p);
+	k = p->counts.kinds < KINDS_MAX ? calloc(1, sizeof *k) : NULL;
 	if (!k)
 		return NULL;
 	k->pool = p;
@@ -358,16 +388,6 @@ static void drop_stale(struct kind *k, bool all, uint64_t now)
 {
 	while (k->ready && (all || now - k->ready->made_us > AGE_US || k->ready_count > wanted(k)))
 		drop_oldest(k);
-}
-
-static void drop_kind(struct pool *p, struct kind **at)
-{
-	struct kind *k = *at;
-
-	*at = k->next;
-	p->counts.kinds--;
-	free(k->want.strings);
-	free(k);
 }
 
 static void look_at_memory(struct pool *p)

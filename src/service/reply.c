@@ -5,23 +5,28 @@
 #include <string.h>
 
 #include "base/base64.h"
-#include "base/cleanup.h"
+#include "base/json.h"
 #include "sandbox/result.h"
 
-enum { FORMAT = JSON_COMPACT | JSON_REAL_PRECISION(9) };
-
-void reply_json_as(struct exchange *x, int status, const char *type, const char *fields, json_t *j)
+void reply_json_text(struct exchange *x, int status, const char *type, const char *fields,
+		     const char *text)
 {
-	_cleanup_free_ char *text = j ? json_dumps(j, FORMAT) : NULL;
 	static const char none[] =
 		"{\"title\":\"out of memory\",\"status\":500,\"code\":\"INTERNAL\","
 		"\"type\":\"about:blank\",\"retryable\":true}";
 
-	json_decref(j);
 	if (text)
 		exchange_reply(x, status, type, fields, text, strlen(text));
 	else
 		exchange_reply(x, 500, "application/problem+json", NULL, none, sizeof none - 1);
+}
+
+void reply_json_as(struct exchange *x, int status, const char *type, const char *fields, json_t *j)
+{
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_OUT) : NULL;
+
+	json_decref(j);
+	reply_json_text(x, status, type, fields, text);
 }
 
 void reply_json(struct exchange *x, int status, json_t *j)
@@ -36,7 +41,7 @@ void reply_lines_begin(struct exchange *x)
 
 char *reply_text(json_t *j, size_t *ret_size)
 {
-	char *text = j ? json_dumps(j, FORMAT) : NULL;
+	char *text = j ? json_dumps(j, JSON_OUT) : NULL;
 
 	json_decref(j);
 	if (!text)

@@ -11,6 +11,10 @@
 void reply_json(struct exchange *x, int status, json_t *j);
 void reply_json_as(struct exchange *x, int status, const char *type, const char *fields, json_t *j);
 
+/* The same with what was made already; NULL is a 500. */
+void reply_json_text(struct exchange *x, int status, const char *type, const char *fields,
+		     const char *text);
+
 /* One NDJSON line; j is stolen. False: wait for on_room. */
 bool reply_line(struct exchange *x, json_t *j);
 void reply_lines_begin(struct exchange *x);

@@ -49,6 +49,7 @@ static void clock_closed(uv_handle_t *h)
 	free(r->input);
 	json_decref(r->files);
 	json_decref(r->json);
+	free(r->text);
 	free(r->owner);
 	free(r->session);
 	free(r->kind);

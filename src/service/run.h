@@ -62,6 +62,7 @@ struct run {
 	struct collection *collection; /* artifacts.c */
 	uint64_t kept_bytes, keeping;  /* by its artifacts; of that not in the store yet */
 	json_t *json;                  /* the result, once it is complete */
+	char *text; /* and as it is stored and answered; NULL: no memory for it */
 	uint64_t oom_before, cpu_before;
 	bool oom_known, cpu_known;
 	uint64_t asked_us, started_us, last_output_us, hung_up_us;

@@ -96,11 +96,12 @@ void run_remember_end(struct run *r)
 {
 	struct service *v = r->service;
 	json_t *j = r->json ? r->json : run_result_json(r);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	enum reason reason = r->result.reason;
 
 	r->json = j; /* whoever asked gets the same */
-	run_put(r, true, text ? text : "null");
+	free(r->text);
+	r->text = j ? json_dumps(j, JSON_OUT) : NULL;
+	run_put(r, true, r->text ? r->text : "null");
 	audit(v, r->owner, r->session, "run.end", r->result.id,
 	      json_pack("{ss ss so sb so}", "sandbox", r->result.sandbox, "reason",
 			reasons[reason].name, "exit_code",
@@ -149,7 +150,7 @@ void run_remember_verdict(struct run *r)
 
 	run_complete(r);
 	j = run_result_json(r);
-	text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	text = j ? json_dumps(j, JSON_OUT) : NULL;
 	run_put(r, false, text);
 	r->result = before;
 }

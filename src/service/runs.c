@@ -128,7 +128,7 @@ static void on_collected(struct run *r)
 	struct call *c = r->data;
 
 	if (!answer_refusal(c, r))
-		call_reply(c, 200, run_result_json(r));
+		call_reply_text(c, 200, r->text);
 }
 
 static const struct run_ops stream_ops = {on_started, on_output, on_stream_end};
@@ -248,44 +248,46 @@ static int make_want(const struct call *c, const struct body *body, struct pool_
 		       : 0;
 }
 
-void runs_create(struct call *c)
+/* The sandbox of a run: its limits, without commands' defaults; a prepared one will do. */
+static struct box *make_box(struct call *c, struct body *body, const int *fds, size_t fd_count,
+			    struct err *e)
 {
 	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
+	struct spec limits = {0};
 	struct pool_want want;
-	struct spec of_box = {0};
+	struct box *b = NULL;
+
+	if (make_want(c, body, &want, e) == 0 && spec_copy_limits(&limits, &body->spec, e) == 0)
+		b = sandbox_begin_with(c, &stored, &limits, 0, 0, NULL, &want, body->volume_fds,
+				       fds, fd_count, e);
+	free(want.strings);
+	return b;
+}
+
+void runs_create(struct call *c)
+{
+	int fds[SPEC_MAX_VOLUMES];
+	size_t fd_count = exchange_take_fds(c->x, fds, ARRAY_SIZE(fds));
+	struct box *b = NULL;
 	struct body body;
-	struct box *b;
 	struct err e = {0};
 
-	if (read_run(c, &body, &e) < 0 || take_rate(c, &e) < 0) {
-		body_done(&body);
+	if (read_run(c, &body, &e) == 0 && take_rate(c, &e) == 0)
+		b = make_box(c, &body, fds, fd_count, &e);
+	for (size_t i = 0; i < fd_count; i++)
+		close(fds[i]);
+	if (b) {
+		start(c, b, &body, "run");
+		box_release(b);
+	} else {
 		call_problem(c, &e);
-		return;
 	}
-	/* The sandbox of a run has its limits, and needs no commands' defaults. */
-	if (make_want(c, &body, &want, &e) < 0 || spec_copy_limits(&of_box, &body.spec, &e) < 0) {
-		body_done(&body);
-		call_problem(c, &e);
-		return;
-	}
-	b = sandbox_begin(c, &stored, &of_box, 0, 0, NULL, &want, body.volume_fds, &e);
-	free(want.strings);
-	if (!b) {
-		body_done(&body);
-		call_problem(c, &e);
-		return;
-	}
-	start(c, b, &body, "run");
 	body_done(&body);
-	box_release(b);
 }
 
 struct run *runs_begin(struct call *c, struct body *body, bool *counted, const int *fds,
 		       size_t fd_count, const struct run_ops *ops, void *data, struct err *e)
 {
-	struct stored_sandbox stored = {.one_shot = true, .created_ms = wall_ms()};
-	struct spec of_box = {0};
-	struct pool_want want;
 	struct run_request q;
 	struct run *r;
 	struct box *b;
@@ -293,12 +295,7 @@ struct run *runs_begin(struct call *c, struct body *body, bool *counted, const i
 	if (!*counted && take_rate(c, e) < 0)
 		return NULL;
 	*counted = true;
-	if (make_want(c, body, &want, e) < 0 || spec_copy_limits(&of_box, &body->spec, e) < 0)
-		b = NULL;
-	else
-		b = sandbox_begin_with(c, &stored, &of_box, 0, 0, NULL, &want, body->volume_fds,
-				       fds, fd_count, e);
-	free(want.strings);
+	b = make_box(c, body, fds, fd_count, e);
 	if (!b)
 		return NULL;
 	q = request_of(c, b, body, "run");

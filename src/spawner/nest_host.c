@@ -338,6 +338,8 @@ static int make(struct host *h, const struct job *job, struct cell *c, struct me
 
 	if (!h->up && bring_up(h, e) < 0)
 		return -1;
+	if (h->zygote_pidfd < 0)
+		return err_set(e, 0, "the Python zygote has ended");
 	if (nest_cell(&h->nest, &job->spec, c, e) < 0)
 		return -1;
 	r = make_ends(&c->slot, &x, e);
@@ -425,8 +427,8 @@ __attribute__((noreturn)) static void serve(struct host *h, int jobs)
 			take_reports(h);
 		if (p[2].revents)
 			take_output(h);
-		if (p[3].revents) /* the zygote is dead: its children live on, new ones need another */
-			shutdown(jobs, SHUT_RD), h->zygote_pidfd = -1;
+		if (p[3].revents) /* its children live on, and end with their sandboxes */
+			fd_close(&h->zygote_pidfd);
 		if (!p[0].revents)
 			continue;
 		job = (struct job){0};

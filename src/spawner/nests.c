@@ -199,6 +199,8 @@ void nests_worker_ended(struct spawner *s, pid_t pid)
 		if (n->used && n->pid == pid) {
 			n->pid = 0;
 			end(s, n, "the host of prepared sandboxes has ended");
+			s->sweep_ms = now_ms() +
+				      SWEEP_DELAY_MS; /* its own cgroup, and what it was making */
 		}
 }
 
@@ -240,24 +242,40 @@ uint64_t nests_deadlines(struct spawner *s, uint64_t now)
 	return next;
 }
 
+/* A host with everything that it made. */
+static void wait_for_host(const struct nest_slot *n, uint64_t until)
+{
+	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, n->pid, 0);
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+	uint64_t now = now_ms();
+
+	if (pidfd >= 0)
+		poll(&p, 1, now < until ? (int)(until - now) : 0);
+}
+
+/* What a host has made dies with it, and no slot of a dead sandbox is held any more: so the sweep, which else
+ * comes with the next spawner, finds their cgroups. The folders of those that were somebody's stay and tell it. */
 void nests_stop(struct spawner *s)
 {
 	uint64_t until = now_ms() + STOP_LIMIT_MS;
+	bool any = false;
 
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
 		if (n->used)
 			spawner_unwatch(s, &n->jobs);
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
-		struct pollfd p = {.fd = -1, .events = POLLIN};
-		uint64_t now = now_ms();
-
-		if (!n->used || n->pid <= 0)
+		if (!n->used)
 			continue;
-		p.fd = (int)syscall(SYS_pidfd_open, n->pid, 0);
-		if (p.fd >= 0)
-			poll(&p, 1, now < until ? (int)(until - now) : 0);
-		fd_close(&p.fd);
+		any = true;
+		if (n->pid > 0)
+			wait_for_host(n, until);
 		for (size_t i = 0; i < n->queue_count; i++) /* made, and nobody's */
 			worker_remove_folder(s->place.sandboxes, n->queue[i].job->request.id);
 	}
+	for (size_t i = 0; any && i < BOX_BUCKETS; i++)
+		for (struct box *b = s->buckets[i]; b; b = b->next)
+			if (b->nest)
+				fd_close(&b->lock);
+	if (any)
+		cgroup_sweep(&s->host, &s->places);
 }

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image/removal.h"
+#include "base/tree.h"
 #include "imaging/writer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,7 +25,7 @@ static char buffer[ENTRY_BUFFER];
 
 static void clean_up(void)
 {
-	layer_tree_remove(AT_FDCWD, top);
+	tree_remove(AT_FDCWD, top);
 }
 
 static void set_up(void)
@@ -62,7 +62,7 @@ static int make_layer(void)
 	char target[80];
 	int fd;
 
-	layer_tree_remove(top_fd, "layer");
+	tree_remove(top_fd, "layer");
 	if (mkdirat(top_fd, "layer", 0700) < 0)
 		abort();
 	fd = openat(top_fd, "layer", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -2,6 +2,8 @@
 /* Folders copied and removed by descriptor: what is public, no link followed, a bounded depth. */
 #include "unit.h"
 
+#include <sys/wait.h>
+
 static const char *const nothing[] = {NULL};
 
 static int mode_of(int dir, const char *name)
@@ -99,6 +101,33 @@ static void make_deep(int dir, int depth)
 	close(at);
 }
 
+/* What an image brought along, for a user without the right to pass over modes; root has it, and is let through. */
+static void test_modes_are_no_obstacle(void **state)
+{
+	char path[256];
+	_cleanup_close_ int dir = scratch_make(path);
+	pid_t pid;
+	int status;
+
+	(void)state;
+	assert_int_equal(fchmod(dir, 0777), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
+			_exit(2);
+		mkdirat(dir, "d", 0755);
+		mkdirat(dir, "d/closed", 0755);
+		write_at(dir, "d/closed/file", "x", 1, 0400);
+		fchmodat(dir, "d/closed", 0, 0);
+		fchmodat(dir, "d", 0500, 0);
+		_exit(tree_remove(dir, "d") != 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(faccessat(dir, "d", F_OK, 0), -1);
+	scratch_remove(path);
+}
+
 static void test_depth(void **state)
 {
 	char path[256];
@@ -115,6 +144,8 @@ static void test_depth(void **state)
 	make_deep(dir, TREE_MAX_DEPTH + 2);
 	assert_int_equal(tree_copy_public(dir, to, "d", nothing), -ELOOP);
 	assert_int_equal(tree_remove(to, "d"), 0);
+	assert_int_equal(tree_remove(dir, "d"), 0);
+	make_deep(dir, TREE_MAX_REMOVED + 2);
 	r = tree_remove(dir, "d");
 	assert_int_equal(r, -ELOOP);
 	/* by hand, from the middle */
@@ -155,6 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_copy_public),
 		cmocka_unit_test(test_copy_one),
+		cmocka_unit_test(test_modes_are_no_obstacle),
 		cmocka_unit_test(test_depth),
 		cmocka_unit_test(test_remove),
 	};
