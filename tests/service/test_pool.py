@@ -277,6 +277,65 @@ def test_death_of_the_service_at_any_moment():
     marks.rmdir()
 
 
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_python(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"python3\0")
+
+
+def test_death_of_a_zygote(pool):
+    """What runs is no business of the interpreter it was forked from; the next ones get another."""
+    run(pool.root, **PYTHON)
+    settled(pool)
+    before = metric(pool.root, "cloche_pool_zygote_hits_total")
+    with pool.root.stream("POST", "/v1/runs", query={"stream": True},
+                          json={"language": "python", "code": "import time; print('up', flush=True); time.sleep(2); print('end')"}) as s:
+        s.until(lambda e: e.get("data") == "up\n")
+        assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
+        zygotes = [p for p in pool.processes() if is_python(p) and is_python(parent_of(p))]
+        assert zygotes
+        for pid in zygotes:
+            os.kill(pid, signal.SIGKILL)
+        end = s.until(lambda e: e["type"] == "exited")["result"]
+    assert end["ok"] and end["reason"] == "exited", end
+    assert run(pool.root, **PYTHON)["stdout"] == "1\n"
+
+
+def test_who_asks_for_a_new_kind_each_time_takes_no_place_of_others(pool):
+    run(pool.root, **PYTHON)
+    settled(pool)
+    for i in range(40):
+        run(pool.root, command=["true"], hostname=f"h{i}")
+        if i % 10 == 0:
+            run(pool.root, **PYTHON)
+    assert metric(pool.root, "cloche_pool_kinds") <= 32
+    assert metric(pool.root, 'cloche_pool_misses_total{cause="too_many_kinds"}') == 0
+    settled(pool)
+    before = hits(pool.root)
+    run(pool.root, **PYTHON)
+    assert hits(pool.root)[0] == before[0] + 1
+
+
+def cgroups():
+    return {str(d) for d in Path("/sys/fs/cgroup").glob("**/cloche/[0-9]*-*")}
+
+
+def test_a_stop_leaves_no_cgroup():
+    """Not of the nest, not of what was prepared or being prepared, and not of a run that is lost by it."""
+    before = cgroups()
+    for _ in range(3):
+        with services.Service({"pool": 6, "pool_floor": 6}) as one:
+            run(one.root, **PYTHON)
+            prepared(one.root)
+            with one.root.stream("POST", "/v1/runs", query={"stream": True},
+                                 json={"language": "python", "code": "import time; print('up', flush=True); time.sleep(60)"}) as s:
+                s.until(lambda e: e.get("data") == "up\n")
+                one.stop(check=False)
+    contract.until(lambda: not cgroups() - before, 10)
+
+
 def test_off(fresh):
     for _ in range(3):
         assert run(fresh.root, **PYTHON)["stdout"] == "1\n"
