@@ -50,7 +50,8 @@ __attribute__((noreturn)) static void give_up(const char *stage, int errnum, con
 /* A PLAN is what the native runtime begins with. */
 static void set_up(const struct frame *f, const int *fds, size_t fd_count)
 {
-	struct isolation s = {.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1};
+	struct isolation s = {
+		.plan = &plan, .control = CONTROL, .userns = -1, .proc = -1, .netns = -1};
 	const size_t first = 1 + (plan.has_lease != 0);
 	const char *stage = "plan";
 	int r;

@@ -454,6 +454,23 @@ def test_rootless_ends_are_told(user):
     shape.check_reason(r, "signaled")
 
 
+@pytest.fixture
+def busy_network():
+    """Others make network namespaces all the time, so that each takes long."""
+    others = [subprocess.Popen(["sh", "-c", "while :; do unshare --net true; done"]) for _ in range(16)]
+    yield
+    for p in others:
+        p.kill()
+        p.wait()
+
+
+def test_rootless_network_that_takes_long(user, busy_network):
+    """Its maker shares init's memory, and only who shares its memory with nobody may enter a time namespace."""
+    uid, env = user
+    for _ in range(30):
+        shape.exited(cloche.run(["run", "--best-effort", "true"], uid=uid, env=env), 0)
+
+
 def test_rootless_artifacts(user):
     uid, env = user
     out = env["HOME"] + "/out"

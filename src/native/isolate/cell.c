@@ -28,17 +28,6 @@ int isolate_cell_begin(struct isolation *s)
 	return s->proc < 0 ? step_failed(s, errno, "open /proc") : 0;
 }
 
-int isolate_cell_network(struct isolation *s)
-{
-	int r = 0;
-
-	if (!layer_is_off(s, "net") && setns(s->netns, CLONE_NEWNET) < 0)
-		r = step_failed(s, errno, "enter the network namespace");
-	close(s->netns);
-	s->netns = -1;
-	return r;
-}
-
 /* The change of credentials before has made this process undumpable again. */
 int isolate_cell_time(struct isolation *s)
 {

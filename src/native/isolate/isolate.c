@@ -34,9 +34,10 @@ static const struct step sandbox_steps[] = {
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},
-	{"time", isolate_time, "time"}, /* only a process alone in its memory may enter */
-	{"net", isolate_network_join,
-	 NULL}, /* as real root: the sandbox owns none of its namespaces; as late as can be */
+	{"net", isolate_network_made, NULL}, /* rootless: its maker shares our memory, and ... */
+	{"time", isolate_time, "time"},      /* ... only a process alone in its memory may enter */
+	{"net", isolate_network_receive, NULL}, /* as real root; as late as can be */
+	{"net", isolate_network_enter, NULL},   /* as real root: the sandbox owns no namespace */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
 	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */
@@ -57,7 +58,7 @@ static const struct step tree_steps[] = {
  * only, puts it in place. What comes after "userns" belongs to the sandbox's own user namespace. */
 static const struct step cell_steps[] = {
 	{"namespaces", isolate_cell_begin, NULL},
-	{"net", isolate_cell_network, NULL},
+	{"net", isolate_network_enter, NULL},
 	{"hostname", isolate_hostname, "uts"},
 	{"rootfs", isolate_tree_attach, NULL},
 	{"proc", isolate_proc, NULL},     /* needs the nest's still in place */
@@ -84,7 +85,7 @@ static const struct step zygote_steps[] = {
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"pivot", isolate_pivot, NULL},
 	{"time", isolate_time, NULL},
-	{"net", isolate_cell_network, NULL},
+	{"net", isolate_network_enter, NULL},
 	{"limits", isolate_rlimits, NULL},
 	{"userns", isolate_zygote_user, NULL},
 	{"privileges", isolate_no_new_privs, NULL},

@@ -26,7 +26,7 @@ struct isolation {
 	int userns;                 /* root mode: the sandbox's user namespace */
 	int proc;  /* the host's /proc, for writes after the pivot; closed at the end */
 	int tree;  /* ISOLATE_TREE gives it, ISOLATE_CELL takes it: a sandbox's mounts, detached */
-	int netns; /* cells and zygotes: the network namespace */
+	int netns; /* the network namespace until it is entered; cells and zygotes are given it */
 	bool keep_ruleset;              /* Landlock's, for who joins later */
 	int ruleset;                    /* -1: none */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
@@ -46,25 +46,26 @@ int isolate_cgroup(struct isolation *s);         /* cgroup_join.c */
 int isolate_userns_receive(struct isolation *s); /* userns.c: the ids, before anything is mounted */
 int isolate_time(struct isolation *s);           /* time.c: clocks that start at zero */
 int isolate_hostname(struct isolation *s);       /* hostname.c */
-int isolate_network_begin(struct isolation *s);  /* network.c: rootless made meanwhile */
-int isolate_network_join(struct isolation *s);
-int isolate_rootfs(struct isolation *s);       /* rootfs.c: private overlays of the image */
-int isolate_dev(struct isolation *s);          /* dev.c */
-int isolate_proc(struct isolation *s);         /* proc.c */
-int isolate_tmpfs(struct isolation *s);        /* tmpfs.c */
-int isolate_volumes_open(struct isolation *s); /* volumes.c */
-int isolate_volumes(struct isolation *s);      /* volumes.c */
-int isolate_pivot(struct isolation *s);        /* pivot.c: the host's tree is gone after this */
-int isolate_userns_enter(struct isolation *s); /* userns.c: ids and cgroup namespace */
-int isolate_rlimits(struct isolation *s);      /* rlimits.c */
-int isolate_no_new_privs(struct isolation *s); /* capabilities.c */
-int isolate_landlock(struct isolation *s);     /* landlock.c */
-int isolate_capabilities(struct isolation *s); /* capabilities.c */
-int isolate_descriptors(struct isolation *s);  /* descriptors.c */
-int isolate_tree_take(struct isolation *s);    /* tree.c: the mounts as one descriptor */
-int isolate_tree_attach(struct isolation *s);  /* tree.c */
-int isolate_cell_begin(struct isolation *s);   /* cell.c: born in its namespaces */
-int isolate_cell_network(struct isolation *s); /* cell.c */
+int isolate_network_begin(struct isolation *s);  /* network.c: rootless, made meanwhile ... */
+int isolate_network_made(struct isolation *s);   /* ... and no longer than until here */
+int isolate_network_receive(struct isolation *s); /* network.c: as real root, the supervisor's */
+int isolate_network_enter(struct isolation *s);   /* network.c */
+int isolate_rootfs(struct isolation *s);          /* rootfs.c: private overlays of the image */
+int isolate_dev(struct isolation *s);             /* dev.c */
+int isolate_proc(struct isolation *s);            /* proc.c */
+int isolate_tmpfs(struct isolation *s);           /* tmpfs.c */
+int isolate_volumes_open(struct isolation *s);    /* volumes.c */
+int isolate_volumes(struct isolation *s);         /* volumes.c */
+int isolate_pivot(struct isolation *s);           /* pivot.c: the host's tree is gone after this */
+int isolate_userns_enter(struct isolation *s);    /* userns.c: ids and cgroup namespace */
+int isolate_rlimits(struct isolation *s);         /* rlimits.c */
+int isolate_no_new_privs(struct isolation *s);    /* capabilities.c */
+int isolate_landlock(struct isolation *s);        /* landlock.c */
+int isolate_capabilities(struct isolation *s);    /* capabilities.c */
+int isolate_descriptors(struct isolation *s);     /* descriptors.c */
+int isolate_tree_take(struct isolation *s);       /* tree.c: the mounts as one descriptor */
+int isolate_tree_attach(struct isolation *s);     /* tree.c */
+int isolate_cell_begin(struct isolation *s);      /* cell.c: born in its namespaces */
 int isolate_cell_time(struct isolation *s); /* cell.c: a time namespace of the sandbox's own user */
 int isolate_zygote_user(struct isolation *s); /* cell.c: a user without capabilities */
 
