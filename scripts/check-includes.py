@@ -10,20 +10,21 @@ import sys
 from pathlib import Path
 
 # folder: the folders it may include from, besides its own. A new folder needs a row.
-BELOW_RUNTIME = {"base", "sandbox"}
-RUNTIMES = BELOW_RUNTIME | {"settings", "protocol", "image", "network", "native", "runtime"}
+BELOW_RUNTIME = {"base", "network", "sandbox"}
+RUNTIMES = BELOW_RUNTIME | {"settings", "protocol", "image", "egress", "native", "runtime"}
 SERVICES = RUNTIMES | {"spawner", "pool", "store"}
 ALLOWED = {
     "base": set(),
-    "sandbox": {"base"},
+    "sandbox": {"base", "network"},
     "settings": BELOW_RUNTIME | {"image"},
     "protocol": set(),  # the guest protocol, both sides
     "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
     "imaging": BELOW_RUNTIME | {"image", "registry", "settings"},  # cloche-image and cloche-decode
     "registry": {"base", "image"},  # libcurl: for cloche-image only
-    "network": BELOW_RUNTIME,
-    "native": BELOW_RUNTIME | {"protocol", "image", "network"},
+    "network": {"base"},  # what a sandbox may connect to: text in, decisions out, no sockets
+    "egress": {"base", "network", "http"},  # cloche-egress: the one process of a sandbox that connects outwards
+    "native": BELOW_RUNTIME | {"protocol", "image", "egress"},  # egress: wire.h
     "runtime": RUNTIMES,
     "spawner": RUNTIMES | {"zygote"},
     "pool": RUNTIMES | {"spawner"},

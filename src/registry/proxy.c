@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/units.h"
-#include "registry/address.h"
+#include "base/address.h"
 
 /* Is the address host in the network text = "10.0.0.0/8"? */
 static bool is_in_network(const char *text, const char *host)

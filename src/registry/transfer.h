@@ -11,7 +11,7 @@
 
 #include <curl/curl.h>
 
-#include "registry/address.h"
+#include "base/address.h"
 #include "registry/registry.h"
 #include "registry/url.h"
 

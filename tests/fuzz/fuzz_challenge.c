@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registry/address.h"
+#include "base/address.h"
 #include "registry/challenge.h"
 #include "registry/url.h"
 

@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 
 #include "base/json.h"
-#include "registry/address.h"
+#include "base/address.h"
 #include "registry/challenge.h"
 #include "registry/proxy.h"
 #include "registry/registry.h"

@@ -3,7 +3,7 @@
  * address.c - the special-purpose address registries of IANA (RFC 6890 and its updates) as two tables. The first
  * row that fits counts, so narrower rows stand before wider ones.
  */
-#include "registry/address.h"
+#include "base/address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -3,8 +3,8 @@
  * address.h - how far inside an address lies. The order is the rule: whoever is at one place may lead us to
  * places that are no further inside, and nobody to the last kind.
  */
-#ifndef REGISTRY_ADDRESS_H
-#define REGISTRY_ADDRESS_H
+#ifndef BASE_ADDRESS_H
+#define BASE_ADDRESS_H
 
 #include <sys/socket.h>
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * credential.h - a secret added to a request outside of the sandbox, and taken out of the answer.
+ *
+ * Added only inside TLS that was opened (or to an address that the operator's rule allows without TLS), only to the
+ * credential's own host and port, and instead of whatever the client said in that field. Taken out of header and body of the
+ * answer wherever it stands as it is, in base64 (all three alignments), or percent-encoded: each byte becomes "*".
+ */
+#ifndef EGRESS_CREDENTIAL_H
+#define EGRESS_CREDENTIAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "egress/config.h"
+
+/* Which of those that the policy names is for this host and port, or NULL. */
+const struct credential *credential_for(const struct egress_settings *s, const char *host,
+					uint16_t port);
+
+/* Fields of a client's that are dropped from a request that gets a credential: Authorization, Cookie,
+ * Proxy-Authorization, X-Api-Key, and the credential's own. name: lower case. */
+bool credential_replaces(const struct credential *c, const char *name);
+
+/* The request target with the credential's query parameter in it (an existing one of that name, however it is encoded, is
+ * taken out). Allocated; NULL at ENOMEM. */
+char *credential_target(const struct credential *c, const char *target);
+
+/* Takes secrets out of a sequence of bytes as it passes, also where they are cut in two. */
+struct redactor;
+struct redactor *redactor_new(const struct egress_settings *s);
+void redactor_free(struct redactor *r);
+/* data becomes what may go out now, *ret_size of it in *ret (owned by the redactor, until the next call); the last few
+ * bytes may stay behind until more comes, or last. */
+int redactor_feed(struct redactor *r, const void *data, size_t size, bool last, const char **ret,
+		  size_t *ret_size);
+/* In place, for texts that are whole (fields). True when there was something. */
+bool redact(const struct redactor *r, char *text, size_t size);
+
+#endif
