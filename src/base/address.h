@@ -6,6 +6,8 @@
 #ifndef BASE_ADDRESS_H
 #define BASE_ADDRESS_H
 
+#include <netinet/in.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 
 enum reach {
@@ -15,11 +17,14 @@ enum reach {
 	REACH_NEVER,   /* link-local (cloud metadata), multicast, unspecified, reserved */
 };
 
-/* Of an IPv4 or IPv6 address; one that carries another (mapped, NAT64, 6to4) is judged by that. */
+/* Of an IPv4 or IPv6 address; one that carries another (mapped, NAT64, 6to4) is judged by that, Teredo never reached. */
 enum reach reach_of(const struct sockaddr *address);
 
 /* Of a host as it stands in a URL, without brackets: literal addresses and localhost. Other names: public. */
 enum reach reach_of_host(const char *host);
+
+/* Does this IPv6 address stand for an IPv4 one (mapped, compatible, NAT64, 6to4, Teredo)? ret may be NULL. */
+bool address_carries(const struct sockaddr *address, struct in_addr *ret);
 
 /* "a public address", for errors. */
 const char *reach_name(enum reach reach);

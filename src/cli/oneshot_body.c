@@ -47,7 +47,7 @@ static json_t *text_json(const struct spec *s, const char *name)
 		{"hostname", s->hostname},
 		{"workdir", s->workdir},
 		{"on-output-limit", s->kill_on_output_limit ? "kill" : "drop"},
-		{"network", "none"},
+		{"network", network_mode_name(s->network.mode)},
 	};
 
 	if (strcmp(name, "user") == 0)
@@ -115,6 +115,24 @@ static bool is_usual_tmpfs(const struct spec *usual, const struct spec_tmpfs *t)
 			other = &usual->tmpfs[i];
 	return strcmp(other->path, t->path) == 0 && other->size_bytes == t->size_bytes &&
 	       other->inodes == t->inodes && other->exec == t->exec;
+}
+
+static int add_network(json_t *body, const struct network_spec *n, struct err *e)
+{
+	const struct {
+		const char *key;
+		const struct strings *list;
+	} lists[] = {
+		{"allow", &n->allow},
+		{"deny", &n->deny},
+		{"preset", &n->presets},
+		{"credential", &n->credentials},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		if (lists[i].list->count && add_list(body, lists[i].key, lists[i].list, e) < 0)
+			return -1;
+	return 0;
 }
 
 static int add_tmpfs(json_t *body, const struct spec *s, struct err *e)
@@ -190,7 +208,7 @@ static int fill(json_t *body, const struct oneshot *o, int fds[CALL_FDS], size_t
 	const struct spec *s = o->spec;
 
 	if (add_scalars(body, o, e) < 0 || add_list(body, "command", &s->command, e) < 0 ||
-	    add_tmpfs(body, s, e) < 0)
+	    add_tmpfs(body, s, e) < 0 || add_network(body, &s->network, e) < 0)
 		return -1;
 	if (body_env(body, s, e) < 0)
 		return oneshot_hint(e);

@@ -7,15 +7,25 @@
  *
  *	allow pypi.org                                host, ports 80 and 443
  *	allow *.pythonhosted.org:443                  one label below it, never the apex; "**." any number of labels
- *	allow GET,HEAD https://api.github.com/repos/* method, scheme, path: TLS is opened to see them
+ *	allow GET,HEAD https://api.github.com/repos*  method, scheme, path: TLS is opened to see them
  *	allow registry.corp:5000 within=10.0.0.0/8    may resolve to addresses in there, which are refused else
  *	allow 192.0.2.7:5432                          an address is a host, in its canonical form only
  *	allow passthrough *.example.org               its TLS is never opened (and gets no credential)
- *	deny  telemetry.pypi.org                      deny wins, wherever it stands
- *	preset pypi                                   replaced by that file's lines (preset.h)
- *	credential github                             the operator's credential of this name is added (credential.h)
+ *	allow https://api.test:8443                   only its port, and TLS where that is seen; not opened
+ *	deny  telemetry.pypi.org                      deny wins, wherever it stands; without a port: every port
+ *	deny  *:25                                    "*" alone, every host, stands in deny rules only
+ *	deny  * within=203.0.113.0/24                 whatever resolves into this network
+ *	preset pypi                                   that file's lines are put in (preset.h):
+ *	preset pypi {                                     so that network_policy_parse() gets them
+ *	allow pypi.org
+ *	}
+ *	credential github                             the operator's credential of this name is added (credential.h),
+ *	credential github for api.github.com:443          and where, put in with the presets. It allows nothing
  *	max-bytes 1g                                  of all connections, both ways together
  *	max-connections 500                           in all; max-open 128: at a time
+ *
+ * Rules with a method or a path look at each request. Paths are compared after percent-decoding, "*" fits any bytes; one that
+ * could be read in two ways ("..", "//", "%2f") fits no allow rule, and every deny rule with a path.
  *
  * Two policies hold at once: the operator's ceiling and the request's. A connection must be allowed by both (an
  * empty ceiling allows), and be denied by neither.
@@ -35,9 +45,13 @@
 #include "base/err.h"
 
 enum {
-	HOST_SIZE = 256,            /* of a name or an address, with its NUL */
-	POLICY_TEXT_MAX = 24 << 10, /* of a request's rules before presets are put in */
-	POLICY_RULES_MAX = 1024,    /* afterwards */
+	HOST_SIZE = 256,               /* of a name or an address, with its NUL */
+	POLICY_TEXT_MAX = 24 << 10,    /* of a request's rules before presets are put in */
+	POLICY_PARSED_MAX = 512 << 10, /* afterwards */
+	POLICY_RULES_MAX = 1024,
+	NETWORK_CONNECTIONS_MAX = 1000000000,
+	NETWORK_OPEN_DEFAULT = 128, /* at a time */
+	NETWORK_OPEN_MAX = 2048,
 	RULE_TEXT_MAX = 512,
 	RULE_PORTS_MAX = 8,
 	NETWORK_NAME_SIZE = 64, /* of a preset or credential: [a-z0-9][a-z0-9_-]* */
@@ -60,6 +74,10 @@ struct network_policy; /* read-only once parsed */
 int network_policy_parse(const char *text, size_t size, const char *where, enum network_mode mode,
 			 struct network_policy **ret, struct err *e) must_check;
 void network_policy_free(struct network_policy *p);
+
+/* One rule without its first word ("allow" or "deny"), and the name of a preset or credential, as options have them. */
+int network_rule_check(const char *verb, const char *text, struct err *e) must_check;
+int network_name_check(const char *name, struct err *e) must_check;
 
 /* What is asked. A connection is asked about before anything is resolved (stage CONNECT), then its addresses
  * (ADDRESS), and each request in it where it can be seen (REQUEST). */

@@ -153,15 +153,68 @@ static int set_profile(struct spec *s, const char *v, struct err *e)
 	return reject(e, -EINVAL, v, "default, dev or no-locks");
 }
 
+/* Back to none: rules that were for the mode before, a file's for example, go with it. */
 static int set_network(struct spec *s, const char *v, struct err *e)
 {
-	(void)s;
-	if (strcmp(v, "none") != 0)
-		return err_set(
-			e, 0,
-			"value %.60s: only \"none\" is available; nothing of the network is open",
-			v);
+	enum network_mode mode = network_mode_find(v);
+
+	if (mode == NETWORK_MODE_COUNT)
+		return reject(
+			e, -EINVAL, v,
+			"none, allow (what --allow and --preset name) or open (every public address)");
+	if (mode == NETWORK_NONE && s->network.mode != NETWORK_NONE)
+		network_spec_done(&s->network);
+	s->network.mode = mode;
 	return 0;
+}
+
+static int set_allow(struct spec *s, const char *v, struct err *e)
+{
+	return network_rule_check("allow", v, e) < 0
+		       ? -1
+		       : strings_add(&s->network.allow, v, SPEC_MAX_RULES, e);
+}
+
+static int set_deny(struct spec *s, const char *v, struct err *e)
+{
+	return network_rule_check("deny", v, e) < 0
+		       ? -1
+		       : strings_add(&s->network.deny, v, SPEC_MAX_RULES, e);
+}
+
+static int set_preset(struct spec *s, const char *v, struct err *e)
+{
+	return network_name_check(v, e) < 0
+		       ? -1
+		       : strings_add(&s->network.presets, v, SPEC_MAX_PRESETS, e);
+}
+
+static int set_credential(struct spec *s, const char *v, struct err *e)
+{
+	return network_name_check(v, e) < 0
+		       ? -1
+		       : strings_add(&s->network.credentials, v, SPEC_MAX_CREDENTIALS, e);
+}
+
+static int set_network_bytes(struct spec *s, const char *v, struct err *e)
+{
+	if (strcmp(v, "unlimited") == 0) {
+		s->network.max_bytes = SPEC_UNLIMITED;
+		return 0;
+	}
+	return set_size(&s->network.max_bytes, 1, v, e);
+}
+
+static int set_network_connections(struct spec *s, const char *v, struct err *e)
+{
+	int r;
+
+	if (strcmp(v, "unlimited") == 0) {
+		s->network.max_connections = SPEC_UNLIMITED;
+		return 0;
+	}
+	r = parse_count(v, 1, NETWORK_CONNECTIONS_MAX, &s->network.max_connections);
+	return r < 0 ? reject(e, r, v, "give a number of connections from 1 on, or unlimited") : 0;
 }
 
 static int set_user(struct spec *s, const char *v, struct err *e)
@@ -553,11 +606,12 @@ static int refuse_privilege(struct spec *s, const char *v, struct err *e)
 	return err_set(e, 0, "is refused: nobody can weaken a sandbox by a request");
 }
 
-#define AMOUNT(field)                                        \
-	static uint64_t amount_##field(const struct spec *s) \
-	{                                                    \
-		return s->field;                             \
+#define AMOUNT_OF(name, field)                              \
+	static uint64_t amount_##name(const struct spec *s) \
+	{                                                   \
+		return s->field;                            \
 	}
+#define AMOUNT(field) AMOUNT_OF(field, field)
 AMOUNT(memory_bytes)
 AMOUNT(memory_swap_bytes)
 AMOUNT(cpus_millis)
@@ -566,6 +620,8 @@ AMOUNT(timeout_us)
 AMOUNT(cpu_time_us)
 AMOUNT(idle_timeout_us)
 AMOUNT(max_output_bytes)
+AMOUNT_OF(network_bytes, network.max_bytes)
+AMOUNT_OF(network_connections, network.max_connections)
 
 #define VALUE OPTION_VALUE
 #define LIST  OPTION_LIST
@@ -594,8 +650,20 @@ const struct option options[] = {
 	 amount_max_output_bytes, "bytes kept of each of stdout and stderr, or unlimited"},
 	{"on-output-limit", 0, VALUE, "drop|kill", "drop", set_on_output_limit, true, false, NULL,
 	 "drop: the program goes on; kill: the run ends"},
-	{"network", 0, VALUE, "none", "none", set_network, true, false, NULL,
-	 "no network but its own loopback"},
+	{"network", 0, VALUE, "none|allow|open", "none", set_network, true, false, NULL,
+	 "none: its own loopback only; allow: what the rules name; open: every public address"},
+	{"allow", 0, LIST, "RULE", NULL, set_allow, true, false, NULL,
+	 "with --network allow: HOST[:PORT], *.DOMAIN, or METHODS URL; see docs/network.md"},
+	{"deny", 0, LIST, "RULE", NULL, set_deny, true, false, NULL,
+	 "never connect to this, whatever allows it"},
+	{"preset", 0, LIST, "NAME", NULL, set_preset, true, false, NULL,
+	 "rules from a file: pypi, npm, debian, crates, go, conda, github-read, or the operator's"},
+	{"credential", 0, LIST, "NAME", NULL, set_credential, true, false, NULL,
+	 "add the operator's credential NAME to requests, outside of the sandbox"},
+	{"network-bytes", 0, VALUE, "SIZE", "unlimited", set_network_bytes, true, false,
+	 amount_network_bytes, "bytes sent and received over all connections"},
+	{"network-connections", 0, VALUE, "N", "unlimited", set_network_connections, true, false,
+	 amount_network_connections, "connections in all"},
 	{"user", 'u', VALUE, "UID[:GID]", "65534:65534", set_user, true, false, NULL,
 	 "user inside, numbers only; never a user of this machine"},
 	{"env", 'e', LIST, "K=V|NAME", NULL, set_env, false, false, NULL,

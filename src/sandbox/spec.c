@@ -3,6 +3,7 @@
 #include "sandbox/spec.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ int spec_init(struct spec *s, struct err *e)
 		.cpu_time_us = SPEC_UNLIMITED,
 		.idle_timeout_us = SPEC_UNLIMITED,
 		.max_output_bytes = 65536,
+		.network = {.max_bytes = SPEC_UNLIMITED, .max_connections = SPEC_UNLIMITED},
 		.uid = 65534,
 		.gid = 65534,
 		.image = "host",
@@ -98,8 +100,18 @@ int spec_init(struct spec *s, struct err *e)
 	return 0;
 }
 
+void network_spec_done(struct network_spec *n)
+{
+	strings_done(&n->allow);
+	strings_done(&n->deny);
+	strings_done(&n->presets);
+	strings_done(&n->credentials);
+	n->mode = NETWORK_NONE;
+}
+
 void spec_done(struct spec *s)
 {
+	network_spec_done(&s->network);
 	strings_done(&s->command);
 	strings_done(&s->env);
 	strings_done(&s->artifacts);
@@ -335,6 +347,71 @@ static void parents_first(struct spec *s)
 		}
 }
 
+/* Its lists by the words that begin a line of them. */
+struct network_list {
+	const char *word;
+	const struct strings *list;
+};
+enum { NETWORK_LISTS = 4 };
+
+static void network_lists(const struct network_spec *n, struct network_list ret[NETWORK_LISTS])
+{
+	ret[0] = (struct network_list){"allow", &n->allow};
+	ret[1] = (struct network_list){"deny", &n->deny};
+	ret[2] = (struct network_list){"preset", &n->presets};
+	ret[3] = (struct network_list){"credential", &n->credentials};
+}
+
+char *spec_network_rules(const struct spec *s)
+{
+	struct network_list lists[NETWORK_LISTS];
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+	bool failed;
+
+	if (!f)
+		return NULL;
+	network_lists(&s->network, lists);
+	for (size_t i = 0; i < NETWORK_LISTS; i++)
+		for (size_t k = 0; k < lists[i].list->count; k++)
+			fprintf(f, "%s %s\n", lists[i].word, lists[i].list->item[k]);
+	if (s->network.max_bytes != SPEC_UNLIMITED)
+		fprintf(f, "max-bytes %" PRIu64 "\n", s->network.max_bytes);
+	if (s->network.max_connections != SPEC_UNLIMITED)
+		fprintf(f, "max-connections %" PRIu64 "\n", s->network.max_connections);
+	failed = ferror(f);
+	failed |= fclose(f) != 0;
+	if (failed)
+		free(TAKE_PTR(text));
+	return text;
+}
+
+static int check_network(const struct spec *s, struct err *e)
+{
+	struct network_list lists[NETWORK_LISTS];
+	size_t size = 0;
+
+	network_lists(&s->network, lists);
+	for (size_t i = 0; i < NETWORK_LISTS; i++) {
+		const struct strings *list = lists[i].list;
+
+		if (list->count && s->network.mode == NETWORK_NONE)
+			return err_set(
+				e, 0,
+				"--%s %.60s: there is no network under --network none; add --network allow",
+				lists[i].word, list->item[0]);
+		for (size_t k = 0; k < list->count; k++)
+			size += strlen(lists[i].word) + strlen(list->item[k]) + 2;
+	}
+	if (size > POLICY_TEXT_MAX - 64)
+		return err_set(
+			e, 0,
+			"--allow, --deny: %zu bytes of rules, at most %d; put them into a preset (docs/network.md)",
+			size, POLICY_TEXT_MAX - 64);
+	return 0;
+}
+
 int spec_finish(struct spec *s, struct err *e)
 {
 	if (s->command.count == 0 || s->command.item[0][0] == '\0')
@@ -357,6 +434,8 @@ int spec_finish_sandbox(struct spec *s, struct err *e)
 		s->tmpfs[s->tmpfs_count++] =
 			(struct spec_tmpfs){"/output", 64ull << 20, 16384, false};
 	}
+	if (check_network(s, e) < 0)
+		return -1;
 	drop_covered_tmpfs(s);
 	parents_first(s);
 	if (s->venv && use_venv(s, e) < 0)
@@ -364,31 +443,6 @@ int spec_finish_sandbox(struct spec *s, struct err *e)
 	if (check_mounts(s, e) < 0 || tell_memory_aware_runtimes(s, e) < 0)
 		return -1;
 	return check_totals(s, e);
-}
-
-int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e)
-{
-	*ret = *s;
-	ret->command = ret->env = ret->artifacts = (struct strings){0};
-	ret->volumes = NULL;
-	ret->inputs = NULL;
-	ret->volume_count = ret->input_count = 0;
-	ret->out_dir = ret->venv = NULL;
-	if (s->volume_count == 0)
-		return 0;
-	ret->volumes = calloc(s->volume_count, sizeof *ret->volumes);
-	if (!ret->volumes)
-		return err_set(e, ENOMEM, "copy a spec");
-	for (size_t i = 0; i < s->volume_count; i++) {
-		ret->volumes[i] = s->volumes[i];
-		ret->volumes[i].host = strdup(s->volumes[i].host);
-		ret->volume_count++;
-		if (!ret->volumes[i].host) {
-			spec_done(ret);
-			return err_set(e, ENOMEM, "copy a spec");
-		}
-	}
-	return 0;
 }
 
 static bool copy_strings(struct strings *ret, const struct strings *s)
@@ -410,6 +464,28 @@ static bool copy_text(char **ret, const char *text)
 	return !text == !*ret;
 }
 
+static bool copy_network(struct network_spec *ret, const struct network_spec *n)
+{
+	return copy_strings(&ret->allow, &n->allow) && copy_strings(&ret->deny, &n->deny) &&
+	       copy_strings(&ret->presets, &n->presets) &&
+	       copy_strings(&ret->credentials, &n->credentials);
+}
+
+static bool copy_volumes(struct spec *ret, const struct spec *s)
+{
+	if (s->volume_count == 0)
+		return true;
+	ret->volumes = calloc(s->volume_count, sizeof *ret->volumes);
+	for (; ret->volumes && ret->volume_count < s->volume_count; ret->volume_count++) {
+		struct spec_volume *to = &ret->volumes[ret->volume_count];
+
+		*to = s->volumes[ret->volume_count];
+		if (!copy_text(&to->host, s->volumes[ret->volume_count].host))
+			return false;
+	}
+	return ret->volumes != NULL;
+}
+
 static bool copy_inputs(struct spec *ret, const struct spec *s)
 {
 	if (s->input_count == 0)
@@ -423,6 +499,23 @@ static bool copy_inputs(struct spec *ret, const struct spec *s)
 			return false;
 	}
 	return ret->inputs != NULL;
+}
+
+int spec_copy_limits(struct spec *ret, const struct spec *s, struct err *e)
+{
+	struct network_spec *n = &ret->network;
+
+	*ret = *s;
+	ret->command = ret->env = ret->artifacts = (struct strings){0};
+	n->allow = n->deny = n->presets = n->credentials = (struct strings){0};
+	ret->volumes = NULL;
+	ret->inputs = NULL;
+	ret->volume_count = ret->input_count = 0;
+	ret->out_dir = ret->venv = NULL;
+	if (copy_network(n, &s->network) && copy_volumes(ret, s))
+		return 0;
+	spec_done(ret);
+	return err_set(e, ENOMEM, "copy a spec");
 }
 
 int spec_copy(struct spec *ret, const struct spec *s, struct err *e)

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "network/policy.h"
 #include "sandbox/model.h"
 
 #define SPEC_UNLIMITED UINT64_MAX
@@ -26,6 +27,9 @@ enum {
 	SPEC_MAX_ARTIFACTS = 64,
 	SPEC_MAX_ENV = 1024,
 	SPEC_MAX_ARGS = 65536,
+	SPEC_MAX_RULES = 512, /* of each, allow and deny */
+	SPEC_MAX_PRESETS = 32,
+	SPEC_MAX_CREDENTIALS = 32,
 	SPEC_PATH_SIZE = 256,       /* of a path inside the sandbox, with its NUL */
 	SPEC_ARGS_BYTES = 2 << 20,  /* all arguments and environment together */
 	SPEC_ARG_BYTES = 128 << 10, /* one argument: MAX_ARG_STRLEN of execve(2) */
@@ -52,6 +56,13 @@ struct spec_volume {
 struct spec_input {
 	char *host;
 	char box[SPEC_PATH_SIZE]; /* destination, absolute */
+};
+
+/* What may be connected to. Rules without their first word, each checked (network/policy.h). */
+struct network_spec {
+	enum network_mode mode;
+	struct strings allow, deny, presets, credentials;
+	uint64_t max_bytes, max_connections; /* SPEC_UNLIMITED: no limit */
 };
 
 enum language { LANGUAGE_NONE, LANGUAGE_PYTHON, LANGUAGE_BASH, LANGUAGE_NODE, LANGUAGE_COUNT };
@@ -84,7 +95,8 @@ struct spec {
 	struct strings artifacts; /* globs below /workspace */
 	char *out_dir;            /* host folder that receives /output; NULL: none */
 	char *venv;               /* host folder, mounted read-only at the same path */
-	bool best_effort;         /* run although a limit cannot be enforced here */
+	struct network_spec network;
+	bool best_effort; /* run although a limit cannot be enforced here */
 };
 
 /* Where a setting's value came from; later ones win, except that policy cannot be widened. */
@@ -170,8 +182,14 @@ int spec_command_from_json(struct spec *s, const json_t *root, char **ret_stdin,
 			   size_t *ret_stdin_size, struct err *e) must_check;
 bool is_command_key(const char *key);
 
+/* The request's policy as text (network/policy.h), presets and credentials by name. The caller's; NULL at ENOMEM. */
+char *spec_network_rules(const struct spec *s);
+
 /* A path inside the sandbox: absolute, no empty, "." or ".." components, shorter than SPEC_PATH_SIZE. */
 int box_path_check(const char *what, const char *path, struct err *e) must_check;
+
+/* Nothing but mode none. The quotas stay. */
+void network_spec_done(struct network_spec *n);
 
 /* Lists of owned strings. */
 int strings_add(struct strings *list, const char *text, size_t max, struct err *e) must_check;

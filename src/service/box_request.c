@@ -46,6 +46,9 @@ int box_fill_create(struct spawner_create *c, const struct box *b, const char *c
 {
 	const struct spec *s = &b->spec;
 
+	if (s->network.mode != NETWORK_NONE)
+		return problem_set(e, PROBLEM_INVALID_REQUEST,
+				   "network: only \"none\" is available so far");
 	memcpy(c->id, b->stored.id, sizeof c->id);
 	memcpy(c->image, s->image, strlen(s->image));
 	memcpy(c->runtime, s->runtime, strlen(s->runtime));
