@@ -271,6 +271,12 @@ static int read_path(struct network_rule *r, const char *path, struct err *e)
 	return r->path ? 0 : err_set(e, ENOMEM, "keep a rule");
 }
 
+static bool is_methods(const char *word)
+{
+	return isupper((unsigned char)*word) &&
+	       strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-,") == strlen(word);
+}
+
 static int read_target(struct network_rule *r, const char *text, struct err *e)
 {
 	static const struct {
@@ -281,6 +287,9 @@ static int read_target(struct network_rule *r, const char *text, struct err *e)
 	const char *sep = strstr(text, "://");
 	size_t i = 0;
 
+	if (is_methods(text))
+		return err_set(e, 0, "\"%.60s\": is a method without a host behind it; %s", text,
+			       target_grammar);
 	if (!sep) {
 		if (strchr(text, '/'))
 			return err_set(
@@ -321,12 +330,6 @@ static int check_rule(const struct network_rule *r, struct err *e)
 	if (r->is_address && r->net_count)
 		return err_set(e, 0, "within=: %s is an address already", r->host);
 	return 0;
-}
-
-static bool is_methods(const char *word)
-{
-	return isupper((unsigned char)*word) &&
-	       strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-,") == strlen(word);
 }
 
 static int read_words(struct network_rule *r, char *words, struct err *e)
