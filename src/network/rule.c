@@ -327,6 +327,9 @@ static int check_rule(const struct network_rule *r, struct err *e)
 		return err_set(
 			e, 0,
 			"passthrough: its TLS is never opened, so methods, paths and http:// cannot be seen");
+	if (r->deny && r->net_count && network_rule_looks(r))
+		return err_set(
+			e, 0, "within=: a network is denied as a whole, without methods and paths");
 	if (r->is_address && r->net_count)
 		return err_set(e, 0, "within=: %s is an address already", r->host);
 	return 0;

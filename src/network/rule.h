@@ -67,6 +67,12 @@ void network_rule_done(struct network_rule *r);
 /* Can only be judged where requests are seen. */
 bool network_rule_looks(const struct network_rule *r);
 
+/* path: as a request has it, without query; NULL: it has none ("*"). */
+bool network_rule_fits_path(const struct network_rule *r, const char *path);
+
+/* "*" fits any bytes. */
+bool network_glob(const char *pattern, const char *text);
+
 /* "10.0.0.0/8" */
 int network_net_read(const char *text, size_t size, struct network_net *ret,
 		     struct err *e) must_check;
