@@ -2,8 +2,7 @@
 /*
  * tls.c - both handshakes of opened TLS: as the server of the program inside, as a client of the real one.
  *
- * What the system trusts is read once and whole, since the process gives up the file system afterwards; OpenSSL's own
- * default would look certificates up in a folder when one is needed. There is no looking at revocation lists.
+ * What the system trusts is read at the start (roots.h), since the process gives up the file system afterwards. There is no looking at revocation lists.
  * A session is kept for its host for ten minutes, so that a certificate is looked at again at least that often.
  */
 #include <openssl/err.h>
@@ -14,6 +13,7 @@
 #include <time.h>
 
 #include "egress/authority.h"
+#include "egress/roots.h"
 #include "network/policy.h"
 
 enum { SESSIONS_MAX = 64, SESSION_S = 600, CHAIN_MAX = 8 };
@@ -26,16 +26,9 @@ struct session {
 
 struct trust {
 	SSL_CTX *client;
+	struct roots *roots; /* what its store looks issuers up in */
 	struct session sessions[SESSIONS_MAX];
 	uint64_t uses;
-};
-
-/* Where distributions have all of them in one file: Debian and its kin, Fedora, SUSE, Alpine. */
-static const char *const bundles[] = {
-	"/etc/ssl/certs/ca-certificates.crt",
-	"/etc/pki/tls/certs/ca-bundle.crt",
-	"/etc/ssl/ca-bundle.pem",
-	"/etc/ssl/cert.pem",
 };
 
 /* ---------------------------------------------------------------------------------------- sessions */
@@ -111,29 +104,18 @@ static int add_certificates(X509_STORE *store, const char *pem)
 	return count;
 }
 
-static bool add_system(X509_STORE *store)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(bundles); i++)
-		if (X509_STORE_load_file(store, bundles[i]))
-			return true;
-	return false;
-}
-
 static int fill(struct trust *t, const char *upstream_ca, struct err *e)
 {
 	X509_STORE *store = SSL_CTX_get_cert_store(t->client);
 	int n;
 
-	/* without it only what the operator gave is trusted */
-	if (!add_system(store) && !upstream_ca)
-		return err_set(
-			e, ENOENT,
-			"no certificates to verify servers with: read %s (install ca-certificates, or "
-			"give upstream_ca)",
-			bundles[0]);
-	ERR_clear_error();
+	t->roots = roots_new(e);
+	if (t->roots && roots_add_to(t->roots, store) < 0)
+		return openssl_error(e, "prepare the system's trusted certificates");
 	if (!upstream_ca)
-		return 0;
+		return t->roots ? 0 : -1;
+	/* where the system has none, only what the operator gave is trusted */
+	ERR_clear_error();
 	n = add_certificates(store, upstream_ca);
 	if (n < 0)
 		return openssl_error(e, "read the certificates of upstream_ca");
@@ -191,6 +173,7 @@ void trust_free(struct trust *t)
 	for (size_t i = 0; i < SESSIONS_MAX; i++)
 		SSL_SESSION_free(t->sessions[i].session);
 	SSL_CTX_free(t->client);
+	roots_free(t->roots);
 	free(t);
 }
 

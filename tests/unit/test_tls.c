@@ -6,12 +6,14 @@
 #include "unit.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <uv.h>
 
 #include "egress/authority.h"
+#include "egress/roots.h"
 
 struct pair {
 	struct authority *authority;
@@ -407,6 +409,106 @@ static void test_upstream_ca(void **state)
 	assert_int_equal(ERR_peek_error(), 0);
 }
 
+/* ------------------------------------------------------------------------------------------- roots */
+
+static bool verifies(X509_STORE *store, X509 *x)
+{
+	X509_STORE_CTX *c = X509_STORE_CTX_new();
+	bool good;
+
+	assert_true(X509_STORE_CTX_init(c, store, x, NULL));
+	X509_VERIFY_PARAM_set_flags(X509_STORE_CTX_get0_param(c), X509_V_FLAG_NO_CHECK_TIME);
+	good = X509_verify_cert(c) == 1;
+	X509_STORE_CTX_free(c);
+	return good;
+}
+
+/* Every certificate of this machine's own file is found as OpenSSL itself finds it, also a second time; a stranger is not. */
+static void test_system_roots(void **state)
+{
+	static const char bundle[] = "/etc/ssl/certs/ca-certificates.crt";
+	FILE *f = fopen(bundle, "re");
+	X509_STORE *store = X509_STORE_new(), *theirs = X509_STORE_new();
+	struct roots *r;
+	unsigned good = 0;
+	struct pair p;
+	struct err e;
+	X509 *x;
+
+	(void)state;
+	if (!f)
+		skip_because("ca-certificates is not installed");
+	r = roots_new(&e);
+	assert_non_null(r);
+	assert_int_equal(roots_add_to(r, store), 0);
+	assert_int_equal(X509_STORE_load_file(theirs, bundle), 1);
+	while ((x = PEM_read_X509(f, NULL, NULL, NULL))) {
+		bool wanted = verifies(theirs, x);
+
+		assert_int_equal(verifies(store, x), wanted);
+		assert_int_equal(verifies(store, x), wanted);
+		X509_free(x);
+		good += wanted;
+	}
+	assert_true(good > 50);
+	fclose(f);
+	setup(&p);
+	assert_int_equal(shake_hosts(&p, "api.test", "api.test", &e), 1);
+	x = SSL_get1_peer_certificate(p.client.ssl);
+	assert_false(verifies(store, x));
+	X509_free(x);
+	teardown(&p);
+	X509_STORE_free(theirs);
+	X509_STORE_free(store);
+	roots_free(r);
+}
+
+static char *joined(const char *const parts[], size_t count)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	for (size_t i = 0; i < count; i++)
+		fputs(parts[i], f);
+	fclose(f);
+	return text;
+}
+
+/* Blocks that are none, cut off, or there twice, beside a good one. */
+static void test_odd_roots(void **state)
+{
+	static const char bad[] = "-----BEGIN CERTIFICATE-----\n";
+	static const char good_end[] = "-----END CERTIFICATE-----\n";
+	_cleanup_free_ char *pem = NULL, *text = NULL;
+	X509_STORE *store = X509_STORE_new();
+	struct roots *r;
+	struct pair p;
+	struct err e;
+	size_t size;
+	X509 *x;
+
+	(void)state;
+	setup(&p);
+	assert_int_equal(shake_hosts(&p, "api.test", "api.test", &e), 1);
+	authority_pem(p.authority, &size);
+	pem = strndup(authority_pem(p.authority, &size), size);
+	text = joined((const char *const[]){"# text\n", bad, "!!!\n", good_end, bad, "MAMCAQA=\n",
+					    good_end, bad, good_end, bad, "MIIBIjAA\n", good_end,
+					    pem, pem, bad, "AAAA"},
+		      16);
+	r = roots_new_text(text, strlen(text), &e);
+	assert_non_null(r);
+	assert_int_equal(roots_add_to(r, store), 0);
+	x = SSL_get1_peer_certificate(p.client.ssl);
+	assert_true(verifies(store, x));
+	assert_true(verifies(store, x));
+	X509_free(x);
+	X509_STORE_free(store);
+	roots_free(r);
+	teardown(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -417,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_stranger),     cmocka_unit_test(test_old_protocol),
 		cmocka_unit_test(test_alpn),         cmocka_unit_test(test_resumed),
 		cmocka_unit_test(test_many_hosts),   cmocka_unit_test(test_upstream_ca),
+		cmocka_unit_test(test_system_roots), cmocka_unit_test(test_odd_roots),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
