@@ -28,8 +28,11 @@ static bool fits_host(const struct network_rule *r, const char *host)
 	return r->form == HOST_ANY_LABELS || !memchr(host, '.', n - suffix - 1);
 }
 
+/* Port 0 asks for any: one that is allowed, all that are denied. */
 static bool fits_port(const struct network_rule *r, uint16_t port)
 {
+	if (port == 0)
+		return !r->deny || r->port_count == 0;
 	for (size_t i = 0; i < r->port_count; i++)
 		if (r->ports[i] == port)
 			return true;
@@ -43,12 +46,19 @@ static bool fits_scheme(const struct network_rule *r, const struct network_ask *
 	       (r->scheme == SCHEME_HTTP ? !ask->tls : ask->tls || !ask->method);
 }
 
-static bool fits_method(const struct network_rule *r, const char *method)
+static bool names_method(const struct network_rule *r, const char *method)
 {
 	for (size_t i = 0; i < r->method_count; i++)
 		if (strcmp(r->methods[i], method) == 0)
 			return true;
-	return r->method_count == 0;
+	return false;
+}
+
+/* An upgrade begins as a GET, so it is denied as one, too. */
+static bool fits_method(const struct network_rule *r, const char *method)
+{
+	return r->method_count == 0 || names_method(r, method) ||
+	       (r->deny && strcmp(method, "WEBSOCKET") == 0 && names_method(r, "GET"));
 }
 
 static bool nets_have(const struct network_rule *r, const struct sockaddr *address)
@@ -85,7 +95,8 @@ struct opinion {
 	const struct network_rule *denies_later; /* some requests: they have to be seen */
 	const struct network_rule *blind;        /* allows without a look at requests */
 	const struct network_rule *passthrough;
-	const struct network_rule *open; /* allows, and its TLS may be opened */
+	const struct network_rule *open;      /* allows, and its TLS may be opened */
+	const struct network_rule *websocket; /* allows, and names it */
 	bool anything; /* mode open, or a ceiling that names nothing: needs no rule */
 };
 
@@ -112,6 +123,8 @@ static void count_rule(struct opinion *o, const struct network_rule *r, bool lat
 	if (!later)
 		first(&o->blind, r);
 	first(r->passthrough ? &o->passthrough : &o->open, r);
+	if (names_method(r, "WEBSOCKET"))
+		first(&o->websocket, r);
 }
 
 static struct opinion opinion_of(const struct network_policy *p, bool is_ceiling,
@@ -254,6 +267,7 @@ void network_decide(const struct network_policy *request, const struct network_p
 		decide_connection(&r, &c, ask, credential != NULL, ret);
 	} else {
 		allow(ret, &r, ask, false);
+		ret->websocket = strcmp(ask->method, "WEBSOCKET") == 0 && r.websocket;
 		if (!ask->tls || !allows_opened(&r) || !allows_opened(&c))
 			credential = NULL;
 	}

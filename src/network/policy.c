@@ -304,6 +304,14 @@ void network_policy_free(struct network_policy *p)
 	free(p);
 }
 
+bool network_policy_looks(const struct network_policy *p)
+{
+	for (size_t i = 0; i < p->rule_count; i++)
+		if (network_rule_looks(&p->rules[i]))
+			return true;
+	return false;
+}
+
 const char *network_policy_credential(const struct network_policy *p, size_t i)
 {
 	return i < p->credential_count ? p->credentials[i].name : NULL;

@@ -82,9 +82,9 @@ int network_name_check(const char *name, struct err *e) must_check;
 /* What is asked. A connection is asked about before anything is resolved (stage CONNECT), then its addresses
  * (ADDRESS), and each request in it where it can be seen (REQUEST). */
 struct network_ask {
-	const char *host; /* canonical (network_host), or an address */
-	uint16_t port;
-	const char *method; /* NULL: not known yet */
+	const char *host;   /* canonical (network_host), or an address */
+	uint16_t port;      /* 0: any; what a question to the resolver is asked with */
+	const char *method; /* NULL: not known yet; "WEBSOCKET": GET with an Upgrade to it */
 	const char *path;   /* as sent, from "/" on, without query; NULL: not known */
 	bool tls;           /* inside TLS */
 };
@@ -98,6 +98,7 @@ enum network_verdict {
 struct network_answer {
 	enum network_verdict verdict;
 	bool passthrough;       /* TLS must not be opened */
+	bool websocket;         /* a rule that allows it has WEBSOCKET among its methods */
 	const char *rule;       /* its text, or NULL when none fits; lives as long as the policy */
 	const char *source;     /* "operator", "request", "preset pypi", "mode open" */
 	const char *credential; /* name, or NULL */
@@ -120,6 +121,9 @@ struct network_quota {
 };
 struct network_quota network_quota(const struct network_policy *request,
 				   const struct network_policy *ceiling);
+
+/* Has it a rule that needs TLS to be opened: with methods or a path? */
+bool network_policy_looks(const struct network_policy *p);
 
 /* The i-th credential named by it, or NULL. */
 const char *network_policy_credential(const struct network_policy *p, size_t i);
