@@ -3,7 +3,9 @@
  * stream.h - a nonblocking connection, plain or TLS, with one way to read and write; and both ends of opened TLS.
  *
  * The relay and the HTTP forwarder are written against this and do not know which it is. Nothing here owns a loop: the
- * owner polls fd for what stream_wants() says.
+ * owner polls fd for what stream_wants() says. SIGPIPE has to be ignored by the process: OpenSSL writes with write().
+ *
+ * {.fd = fd} is a plain stream. TLS is 1.2 or 1.3, without renegotiation, compression and early data.
  */
 #ifndef EGRESS_STREAM_H
 #define EGRESS_STREAM_H
@@ -19,7 +21,9 @@ struct stream {
 	int fd;
 	SSL *ssl;                   /* NULL: plain */
 	bool want_read, want_write; /* what TLS waits for, whatever was asked of it */
+	bool shaking;               /* between stream_*_tls() and the end of stream_shake() */
 	bool peer_ended;            /* close_notify, or the end of a plain one */
+	bool ended;                 /* our half, or TLS has failed: no close_notify any more */
 };
 
 /* Bytes, 0 at the end (TLS: only by close_notify), -EAGAIN, -ECONNABORTED (TLS: cut off), or -errno. */
