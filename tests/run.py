@@ -5,7 +5,7 @@ then a look at what was left behind. Prints every skip with its reason; the last
 
     tests/run.py [--build DIR] [SUITE …] [-- ARGUMENTS FOR PYTEST]
 
-Suites: unit, fuzz (meson tests of the suite `fuzz`), python (tests/unit/*.py), integration, service, registry, images, clients,
+Suites: unit, fuzz (meson tests of the suite `fuzz`), python (tests/unit/*.py), integration, service, registry, egress, images, clients,
 abuse, vm; all without any.
 A meson test counts as its cmocka results; one that writes none counts as one test by its exit status (77: skipped).
 cmocka has no place for the reason of a skip: a test prints the line `skip: TEST: reason` before it calls skip().
@@ -31,7 +31,7 @@ import cloche  # noqa: E402
 
 MESON = ("unit", "fuzz")
 PYTEST = {"python": "tests/unit", "integration": "tests/integration", "service": "tests/service",
-          "registry": "tests/registry", "images": "tests/images", "clients": "tests/clients", "abuse": "tests/abuse",
+          "registry": "tests/registry", "egress": "tests/egress", "images": "tests/images", "clients": "tests/clients", "abuse": "tests/abuse",
           "vm": "tests/vm"}
 SUITES = (*MESON, *PYTEST)
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ

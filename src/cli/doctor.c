@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/landlock.h"
 #include "cli/cli.h"
 #include "native/cgroup.h"
 #include "native/native.h"

@@ -52,4 +52,9 @@ struct egress_settings {
 int egress_settings_read(int memfd, struct egress_settings *ret, struct err *e) must_check;
 void egress_settings_done(struct egress_settings *s);
 
+/* A changed policy: "mode" and "rules" only. */
+int egress_policy_read(int memfd, struct network_policy **ret, struct err *e) must_check;
+/* Does this policy need TLS to be opened, with the ceiling of s? */
+bool egress_opens_tls(const struct egress_settings *s, const struct network_policy *request);
+
 #endif

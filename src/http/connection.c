@@ -293,7 +293,8 @@ static bool head_step(struct connection *c, const char *data, size_t size, size_
 		*ret_used = c->scan.seen;
 		c->scan = (struct head_scan){0};
 		c->blank = false;
-		if (head_parse(data, *ret_used, &c->server->limits, &c->parser, &head, &why) == 0)
+		if (head_parse(data, *ret_used, HEAD_SERVER, &c->server->limits, &c->parser, &head,
+			       &why) == 0)
 			return begin_exchange(c, &head);
 		break;
 	}

@@ -17,6 +17,7 @@
 #include <openssl/ssl.h>
 #include <sys/uio.h>
 
+#include "base/bytes.h"
 #include "http/deadlines.h"
 #include "http/framing.h"
 #include "http/head.h"
@@ -36,14 +37,13 @@ enum {
 	PEER_BUCKETS = 256,
 };
 
-/* Bytes that wait, from start on. */
-struct bytes {
-	char *data;
-	size_t start, size, room;
+enum deadline_kind {
+	DEADLINE_HEADER,
+	DEADLINE_BODY,
+	DEADLINE_WRITE,
+	DEADLINE_IDLE,
+	DEADLINE_LINGER,
 };
-bool bytes_add(struct bytes *b, const void *data, size_t size) must_check;
-void bytes_drop(struct bytes *b, size_t size);
-void bytes_done(struct bytes *b);
 
 /* Connections that have the same peer; the caps count by group: uid, IPv4 address, IPv6 network (/64). */
 struct peer_count {

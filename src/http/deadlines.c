@@ -8,7 +8,7 @@ static void on_timer(uv_timer_t *timer)
 	struct deadlines *ds = timer->data;
 	uint64_t now = uv_now(timer->loop);
 
-	for (int kind = 0; kind < DEADLINE_KINDS; kind++) {
+	for (unsigned kind = 0; kind < DEADLINE_KINDS; kind++) {
 		struct deadline *list = &ds->lists[kind];
 
 		while (list->next != list && list->next->at <= now) {
@@ -25,7 +25,7 @@ static void set_timer(struct deadlines *ds)
 {
 	uint64_t now = uv_now(ds->timer.loop), due = UINT64_MAX;
 
-	for (int kind = 0; kind < DEADLINE_KINDS; kind++) {
+	for (unsigned kind = 0; kind < DEADLINE_KINDS; kind++) {
 		struct deadline *list = &ds->lists[kind];
 
 		if (list->next != list && list->next->at < due)
@@ -44,11 +44,11 @@ void deadlines_init(struct deadlines *ds, uv_loop_t *loop, void (*expired)(struc
 	uv_timer_init(loop, &ds->timer);
 	ds->timer.data = ds;
 	ds->expired = expired;
-	for (int kind = 0; kind < DEADLINE_KINDS; kind++)
+	for (unsigned kind = 0; kind < DEADLINE_KINDS; kind++)
 		ds->lists[kind].prev = ds->lists[kind].next = &ds->lists[kind];
 }
 
-void deadline_arm(struct deadlines *ds, struct deadline *d, enum deadline_kind kind)
+void deadline_arm(struct deadlines *ds, struct deadline *d, unsigned kind)
 {
 	struct deadline *list = &ds->lists[kind];
 

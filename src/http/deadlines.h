@@ -13,19 +13,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-enum deadline_kind {
-	DEADLINE_HEADER,
-	DEADLINE_BODY,
-	DEADLINE_WRITE,
-	DEADLINE_IDLE,
-	DEADLINE_LINGER,
-	DEADLINE_KINDS,
-};
+enum { DEADLINE_KINDS = 8 }; /* at most; the owner has an enum of them */
 
 struct deadline {
 	struct deadline *prev, *next; /* NULL: not armed */
 	uint64_t at;
-	enum deadline_kind kind;
+	unsigned kind;
 	void *owner;
 };
 
@@ -39,9 +32,9 @@ struct deadlines {
 
 void deadlines_init(struct deadlines *ds, uv_loop_t *loop, void (*expired)(struct deadline *d));
 /* From now on, anew if it was armed. */
-void deadline_arm(struct deadlines *ds, struct deadline *d, enum deadline_kind kind);
+void deadline_arm(struct deadlines *ds, struct deadline *d, unsigned kind);
 void deadline_disarm(struct deadline *d);
-static inline bool deadline_armed(const struct deadline *d, enum deadline_kind kind)
+static inline bool deadline_armed(const struct deadline *d, unsigned kind)
 {
 	return d->next && d->kind == kind;
 }

@@ -66,7 +66,7 @@ struct piece {
 	size_t size;
 };
 struct builder {
-	struct piece url, *names, *values;
+	struct piece text, *names, *values;
 	size_t count, room;
 	bool complete, too_many;
 };
@@ -78,11 +78,12 @@ static void piece_add(struct piece *p, const char *at, size_t size)
 	p->size += size;
 }
 
-static int on_url(llhttp_t *p, const char *at, size_t size)
+/* The request's target, or the reason of an answer. */
+static int on_text(llhttp_t *p, const char *at, size_t size)
 {
 	struct builder *b = p->data;
 
-	piece_add(&b->url, at, size);
+	piece_add(&b->text, at, size);
 	return 0;
 }
 
@@ -123,7 +124,8 @@ static int on_headers_complete(llhttp_t *p)
 }
 
 static const llhttp_settings_t head_settings = {
-	.on_url = on_url,
+	.on_url = on_text,
+	.on_status = on_text,
 	.on_header_field = on_field,
 	.on_header_value = on_value,
 	.on_header_value_complete = on_value_complete,
@@ -154,6 +156,20 @@ static bool request_line_ok(const char *data)
 	       (last[7] == '0' || last[7] == '1');
 }
 
+/* "HTTP/1.1 200 OK", or without the reason. */
+static bool status_line_ok(const char *data)
+{
+	static const char shape[] = "HTTP/1.";
+	const char *p = data + sizeof shape;
+
+	if (memcmp(data, shape, sizeof shape - 1) != 0 || (p[-1] != '0' && p[-1] != '1') ||
+	    *p++ != ' ')
+		return false;
+	if (*p < '1' || *p > '9' || strspn(p, "0123456789") != 3)
+		return false;
+	return p[3] == ' ' || p[3] == '\r';
+}
+
 static size_t trimmed(const struct piece *p)
 {
 	size_t n = p->size;
@@ -165,7 +181,7 @@ static size_t trimmed(const struct piece *p)
 
 static int copy_fields(struct head *h, const struct builder *b)
 {
-	size_t bytes = b->count * sizeof *h->fields + 1;
+	size_t bytes = b->count * sizeof *h->fields + b->text.size + 1;
 	char *text;
 
 	for (size_t i = 0; i < b->count; i++)
@@ -175,6 +191,11 @@ static int copy_fields(struct head *h, const struct builder *b)
 		return -1;
 	h->fields = (struct field *)(void *)h->memory;
 	text = h->memory + b->count * sizeof *h->fields;
+	h->text = text;
+	if (b->text.size > 0)
+		memcpy(text, b->text.at, b->text.size);
+	text += b->text.size;
+	*text++ = '\0';
 	for (size_t i = 0; i < b->count; i++) {
 		size_t n = trimmed(&b->values[i]);
 
@@ -225,7 +246,15 @@ bool list_has_token(const char *list, const char *token)
 	return false;
 }
 
-static int judge_host(const struct head *h, struct refusal *why)
+const char *head_field(const struct head *h, const char *name)
+{
+	for (size_t i = 0; i < h->field_count; i++)
+		if (strcmp(h->fields[i].name, name) == 0)
+			return h->fields[i].value;
+	return NULL;
+}
+
+static int judge_host(const struct head *h, enum head_form form, struct refusal *why)
 {
 	static const char allowed[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -234,6 +263,8 @@ static int judge_host(const struct head *h, struct refusal *why)
 
 	if (!single_field(h, "host", &host))
 		return refuse(why, 400, "two Host fields");
+	if (!host && form == HEAD_PROXY && h->http10)
+		return 0;
 	if (!host || !*host)
 		return refuse(why, 400, "no Host field");
 	if (host[strspn(host, allowed)])
@@ -266,20 +297,35 @@ static int judge_body(struct head *h, const llhttp_t *parser, struct refusal *wh
 	return 0;
 }
 
-static int judge(struct head *h, const llhttp_t *parser, struct refusal *why)
+static void judge_close(struct head *h)
+{
+	h->close = h->http10;
+	for (size_t i = 0; i < h->field_count; i++)
+		if (strcmp(h->fields[i].name, "connection") == 0)
+			h->close |= list_has_token(h->fields[i].value, "close");
+}
+
+static int judge_request(struct head *h, enum head_form form, const llhttp_t *parser,
+			 struct refusal *why)
 {
 	const char *expect;
 
-	if (judge_host(h, why) < 0 || judge_body(h, parser, why) < 0)
+	if (judge_host(h, form, why) < 0 || judge_body(h, parser, why) < 0)
 		return -1;
 	if (!single_field(h, "expect", &expect) ||
 	    (expect && strcasecmp(expect, "100-continue") != 0))
 		return refuse(why, 400, "an Expect other than 100-continue");
 	h->expects = expect && !h->http10 && h->body_size > 0;
-	h->close = h->http10;
-	for (size_t i = 0; i < h->field_count; i++)
-		if (strcmp(h->fields[i].name, "connection") == 0)
-			h->close |= list_has_token(h->fields[i].value, "close");
+	judge_close(h);
+	return 0;
+}
+
+static int judge_answer(struct head *h, const llhttp_t *parser, struct refusal *why)
+{
+	if (judge_body(h, parser, why) < 0)
+		return -1;
+	h->to_end = !head_field(h, "content-length") && h->body_size != UINT64_MAX;
+	judge_close(h);
 	return 0;
 }
 
@@ -305,61 +351,116 @@ static int refuse_llhttp(struct refusal *why, llhttp_errno_t error, bool too_man
 	}
 }
 
-static int judge_line(const struct builder *b, const llhttp_t *parser,
-		      const struct http_limits *limits, struct head *h, struct refusal *why)
+static const char *byte_fault(const struct piece *p)
+{
+	for (size_t i = 0; i < p->size; i++)
+		if (p->at[i] <= 0x20 || p->at[i] >= 0x7f || p->at[i] == '#')
+			return p->at[i] == '#' ? "a fragment in the target"
+					       : "a byte in the target that has to be encoded";
+	return NULL;
+}
+
+static int judge_target(const struct builder *b, struct head *h, struct refusal *why)
 {
 	const char *fault = NULL;
-	int r;
+	int r = target_parse(b->text.at, b->text.size, &h->target, &fault);
 
+	return r < 0 ? refuse(why, fault ? 400 : 503, fault ? fault : "out of memory") : 0;
+}
+
+static int judge_line(const struct builder *b, enum head_form form, const llhttp_t *parser,
+		      const struct http_limits *limits, struct head *h, struct refusal *why)
+{
+	const char *fault = form == HEAD_PROXY ? byte_fault(&b->text) : NULL;
+
+	if (form == HEAD_SERVER && (parser->method == HTTP_CONNECT || parser->method == HTTP_TRACE))
+		return refuse(why, 405, "this method is not served");
+	if (b->text.size > limits->path_bytes)
+		return refuse(why, 414, "the request target is too long");
+	if (fault)
+		return refuse(why, 400, fault);
+	h->method = llhttp_method_name(parser->method);
+	return form == HEAD_SERVER ? judge_target(b, h, why) : 0;
+}
+
+/* Everything that requests and answers have in common; texts of b point into data. */
+static int parse(const char *data, size_t size, llhttp_type_t type,
+		 const struct http_limits *limits, llhttp_t *parser, struct builder *b,
+		 struct refusal *why)
+{
+	llhttp_errno_t error;
+
+	b->names = calloc(2 * ((size_t)limits->fields + 1), sizeof *b->names);
+	if (!b->names)
+		return refuse(why, 503, "out of memory");
+	b->room = limits->fields;
+	b->values = b->names + limits->fields + 1;
+	llhttp_init(parser, type, &head_settings);
+	parser->data = b;
+	error = llhttp_execute(parser, data, size);
+	parser->data = NULL;
+	if ((error != HPE_OK && error != HPE_PAUSED_UPGRADE) || !b->complete)
+		return refuse_llhttp(why, error, b->too_many);
+	for (size_t i = 0; i < b->count; i++)
+		if (b->names[i].size == 0)
+			return refuse(why, 400, "a header field without a name");
 	if (parser->http_major != 1 || parser->http_minor > 1)
 		return refuse(why, 400, "the version is not HTTP/1.1");
-	if (parser->method == HTTP_CONNECT || parser->method == HTTP_TRACE)
-		return refuse(why, 405, "this method is not served");
-	if (b->url.size > limits->path_bytes)
-		return refuse(why, 414, "the request target is too long");
-	h->http10 = parser->http_minor == 0;
-	h->method = llhttp_method_name(parser->method);
-	r = target_parse(b->url.at, b->url.size, &h->target, &fault);
-	if (r < 0)
-		return refuse(why, fault ? 400 : 503, fault ? fault : "out of memory");
 	return 0;
 }
 
-int head_parse(const char *data, size_t size, const struct http_limits *limits, llhttp_t *parser,
-	       struct head *ret, struct refusal *ret_why)
+static void builder_done(struct builder *b)
 {
-	_cleanup_free_ struct piece *pieces =
-		calloc(2 * ((size_t)limits->fields + 1), sizeof *pieces);
-	struct builder b = {.names = pieces, .room = limits->fields};
-	struct head h = {0};
-	llhttp_errno_t error;
+	free(b->names);
+}
 
-	if (!pieces)
-		return refuse(ret_why, 503, "out of memory");
-	b.values = pieces + limits->fields + 1;
+int head_parse(const char *data, size_t size, enum head_form form, const struct http_limits *limits,
+	       llhttp_t *parser, struct head *ret, struct refusal *ret_why)
+{
+	_cleanup_(builder_done) struct builder b = {0};
+	struct head h = {0};
+	int r;
+
 	if (!request_line_ok(data))
 		return refuse(ret_why, 400, "the request line is not \"METHOD /path HTTP/1.1\"");
-	llhttp_init(parser, HTTP_REQUEST, &head_settings);
-	parser->data = &b;
-	error = llhttp_execute(parser, data, size);
-	parser->data = NULL;
-	if ((error != HPE_OK && error != HPE_PAUSED_UPGRADE) || !b.complete || b.url.size == 0)
-		return refuse_llhttp(ret_why, error, b.too_many);
-	for (size_t i = 0; i < b.count; i++)
-		if (b.names[i].size == 0)
-			return refuse(ret_why, 400, "a header field without a name");
-	if (judge_line(&b, parser, limits, &h, ret_why) < 0)
+	if (parse(data, size, HTTP_REQUEST, limits, parser, &b, ret_why) < 0)
 		return -1;
-	if (copy_fields(&h, &b) < 0) {
+	if (b.text.size == 0)
+		return refuse_llhttp(ret_why, HPE_INVALID_URL, false);
+	h.http10 = parser->http_minor == 0;
+	r = judge_line(&b, form, parser, limits, &h, ret_why);
+	if (r == 0 && copy_fields(&h, &b) < 0)
+		r = refuse(ret_why, 503, "out of memory");
+	if (r == 0)
+		r = judge_request(&h, form, parser, ret_why);
+	if (r < 0)
 		head_done(&h);
-		return refuse(ret_why, 503, "out of memory");
-	}
-	if (judge(&h, parser, ret_why) < 0) {
-		head_done(&h);
+	else
+		*ret = h;
+	return r;
+}
+
+int head_parse_answer(const char *data, size_t size, const struct http_limits *limits,
+		      llhttp_t *parser, struct head *ret, struct refusal *ret_why)
+{
+	_cleanup_(builder_done) struct builder b = {0};
+	struct head h = {0};
+	int r;
+
+	if (!status_line_ok(data))
+		return refuse(ret_why, 400, "the status line is not \"HTTP/1.1 200 OK\"");
+	if (parse(data, size, HTTP_RESPONSE, limits, parser, &b, ret_why) < 0)
 		return -1;
-	}
-	*ret = h;
-	return 0;
+	h.http10 = parser->http_minor == 0;
+	h.status = parser->status_code;
+	r = copy_fields(&h, &b) < 0 ? refuse(ret_why, 503, "out of memory") : 0;
+	if (r == 0)
+		r = judge_answer(&h, parser, ret_why);
+	if (r < 0)
+		head_done(&h);
+	else
+		*ret = h;
+	return r;
 }
 
 void head_done(struct head *h)

@@ -24,7 +24,4 @@ struct native_io {
 int native_run(const struct places *places, const struct spec *s, const struct native_io *io,
 	       struct result *r, struct err *e) must_check;
 
-/* The newest Landlock ABI of this kernel, 0 if it has none. */
-int landlock_abi(void);
-
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/landlock.h"
 #include "native/claim.h"
 #include "native/launch.h"
 #include "native/native.h"

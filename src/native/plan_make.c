@@ -10,19 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/landlock.h"
 #include "native/native.h"
 
 /* Files the code may have open; more than any interpreter needs, small enough that kernel memory for
  * them stays within the memory limit. */
 #define OPEN_FILES    1024
 #define FILE_SIZE_MIN (1ull << 30)
-
-int landlock_abi(void)
-{
-	int abi = (int)syscall(444 /* landlock_create_ruleset */, NULL, 0, 1 /* VERSION */);
-
-	return abi < 0 ? 0 : abi > 7 ? 7 : abi; /* 7: the newest whose rules we know */
-}
 
 /* 128 random bits behind a prefix: ids cannot be guessed. */
 int plan_id(char *id, size_t size, const char *prefix, struct err *e)

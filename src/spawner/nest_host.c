@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/landlock.h"
 #include "native/launch.h"
 #include "native/native.h"
 #include "native/nest.h"

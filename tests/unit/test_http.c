@@ -163,7 +163,7 @@ static int parse_head(const char *text, struct head *h, struct refusal *why)
 	}
 	if (whole != HEAD_COMPLETE)
 		return whole == HEAD_BAD ? -1 : -2;
-	return head_parse(text, s.seen, &limits, &parser, h, why);
+	return head_parse(text, s.seen, HEAD_SERVER, &limits, &parser, h, why);
 }
 
 static void head_is_parsed(void **state)
@@ -266,7 +266,7 @@ static enum framing_state frame(const char *data, uint64_t size, char *out, size
 	size_t n;
 
 	*ret_used = 0;
-	assert_int_equal(head_parse(head, sizeof head - 1, &limits, &parser, &h, &why), 0);
+	assert_int_equal(head_parse(head, sizeof head - 1, HEAD_SERVER, &limits, &parser, &h, &why), 0);
 	head_done(&h);
 	framing_begin(&f, size);
 	do {
