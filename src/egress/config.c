@@ -204,6 +204,19 @@ static int check_named(const struct egress_settings *s, const struct network_pol
 
 /* ---- names ---- */
 
+/* Any form that there is: what may be connected to is not judged here. */
+static bool read_address(const char *written, struct sockaddr_storage *ret)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+
+	*ret = (struct sockaddr_storage){.ss_family = AF_INET};
+	if (inet_pton(AF_INET, written, &v4->sin_addr) == 1)
+		return true;
+	ret->ss_family = AF_INET6;
+	return inet_pton(AF_INET6, written, &v6->sin6_addr) == 1;
+}
+
 static int read_addresses(struct resolve_entry *r, json_t *list, struct err *e)
 {
 	size_t count = json_array_size(list);
@@ -215,10 +228,8 @@ static int read_addresses(struct resolve_entry *r, json_t *list, struct err *e)
 		return err_set(e, ENOMEM, "resolve");
 	for (size_t i = 0; i < count; i++) {
 		const char *address = json_string_value(json_array_get(list, i));
-		char host[HOST_SIZE];
 
-		if (!address || network_host(address, strlen(address), host) < 0 ||
-		    !network_host_address(host, &r->addresses[i]))
+		if (!address || !read_address(address, &r->addresses[i]))
 			return err_set(e, 0, "resolve: %s: %.64s is no address", r->host,
 				       address ? address : "a value");
 		r->count++;

@@ -298,7 +298,7 @@ class Egress:
             self.control.sock.close()
         if getattr(self, "starter", None):
             self.starter.close()
-        if self.process:
+        if self.process and not self.process.stderr.closed:
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
@@ -350,6 +350,14 @@ class Egress:
         with self.dial(kind) as s:
             s.sendall(data if isinstance(data, bytes) else data.encode("latin-1"))
             return drain(s)
+
+    @staticmethod
+    def exchange(s, request):
+        """One request and its answer of a given length: its header, its body."""
+        s.sendall(request if isinstance(request, bytes) else request.encode("latin-1"))
+        head = read_head(s)
+        size = [int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length:")]
+        return head, read_exactly(s, size[0] if size else 0)
 
     def connect(self, host, port, more=""):
         """A tunnel by CONNECT: the socket, and the answer's header."""
