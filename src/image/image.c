@@ -38,6 +38,10 @@ static int name_layers(const struct image_record *r, char lowers[IMAGE_LOWERS_SI
 {
 	size_t n = 0;
 
+	if (*r->merged) {
+		memcpy(lowers, r->merged, sizeof r->merged);
+		return 0;
+	}
 	for (size_t i = r->layer_count; i-- > 0;) {
 		size_t size = strlen(r->layers[i].name);
 

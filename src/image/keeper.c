@@ -154,18 +154,26 @@ int keeper_layer_commit(const struct image_store *s, const char *folder, const c
 
 /* ---- records and names */
 
-static int make_key(const struct image_record *r, char key[RECORD_KEY_SIZE], struct err *e)
+int keeper_layers_hash(const struct image_record *r, char ret[LAYER_HEX], struct err *e)
 {
 	size_t size = r->layer_count * (DIGEST_TEXT + LAYER_NAME_SIZE + 2) + 1, n = 0;
 	_cleanup_free_ char *text = malloc(size);
-	char hex[LAYER_HEX];
 
 	if (!text)
 		return err_set(e, ENOMEM, "name an image");
 	for (size_t i = 0; i < r->layer_count; i++)
 		n += (size_t)snprintf(text + n, size - n, "%s %s\n", r->layers[i].digest,
 				      r->layers[i].name);
-	hash_text(text, n, hex);
+	hash_text(text, n, ret);
+	return 0;
+}
+
+static int make_key(const struct image_record *r, char key[RECORD_KEY_SIZE], struct err *e)
+{
+	char hex[LAYER_HEX];
+
+	if (keeper_layers_hash(r, hex, e) < 0)
+		return -1;
 	snprintf(key, RECORD_KEY_SIZE, "%.64s-%.32s", r->id + strlen("sha256:"), hex);
 	return 0;
 }
@@ -263,6 +271,21 @@ struct sweep {
 	bool every_partial;
 };
 
+static int note(struct sweep *w, const char *name, struct err *e)
+{
+	if (w->count == w->room) {
+		size_t room = w->room ? 2 * w->room : 64;
+		void *more = realloc(w->names, room * sizeof *w->names);
+
+		if (!more)
+			return err_set(e, ENOMEM, "look for unused layers");
+		w->names = more;
+		w->room = room;
+	}
+	memcpy(w->names[w->count++], name, LAYER_NAME_SIZE);
+	return 0;
+}
+
 static int note_layers(void *context, const char *key, struct err *e)
 {
 	_cleanup_image_record_ struct image_record record = {0};
@@ -271,19 +294,10 @@ static int note_layers(void *context, const char *key, struct err *e)
 
 	if (image_take(w->store, key, &lease, &record, e) < 0)
 		return e->errnum == ENOENT ? 0 : -1;
-	for (size_t i = 0; i < record.layer_count; i++) {
-		if (w->count == w->room) {
-			size_t room = w->room ? 2 * w->room : 64;
-			void *more = realloc(w->names, room * sizeof *w->names);
-
-			if (!more)
-				return err_set(e, ENOMEM, "look for unused layers");
-			w->names = more;
-			w->room = room;
-		}
-		memcpy(w->names[w->count++], record.layers[i].name, LAYER_NAME_SIZE);
-	}
-	return 0;
+	for (size_t i = 0; i < record.layer_count; i++)
+		if (note(w, record.layers[i].name, e) < 0)
+			return -1;
+	return *record.merged ? note(w, record.merged, e) : 0;
 }
 
 static bool is_used(const struct sweep *w, const char *name)

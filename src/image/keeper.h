@@ -39,6 +39,9 @@ int keeper_layer_lock(const struct image_store *s, const char hex[LAYER_HEX],
 int keeper_layer_commit(const struct image_store *s, const char *folder, const char hex[LAYER_HEX],
 			struct kept_layer *l, struct err *e) must_check;
 
+/* Hash which layers these are, by digests and folders. */
+int keeper_layers_hash(const struct image_record *r, char ret[LAYER_HEX], struct err *e) must_check;
+
 /* Store a record, durable with all it refers to. */
 int keeper_add(const struct image_store *s, const struct image_record *r,
 	       char ret_key[RECORD_KEY_SIZE], struct err *e) must_check;

@@ -65,11 +65,11 @@ char *image_record_write(const struct image_record *r, struct err *e)
 {
 	const struct image_config *c = &r->config;
 	_cleanup_json_ json_t *root =
-		json_pack("{si ss ss ss sI ss ss ss so s{so so so so ss ss}}", "format",
+		json_pack("{si ss ss ss sI ss ss ss so ss s{so so so so ss ss}}", "format",
 			  RECORD_FORMAT, "id", r->id, "manifest", r->manifest, "index", r->index,
 			  "imported", (json_int_t)r->imported, "created", c->created, "os", c->os,
-			  "architecture", c->architecture, "layers", layers_to_json(r), "config",
-			  "Env", strings_to_json(&c->env), "Entrypoint",
+			  "architecture", c->architecture, "layers", layers_to_json(r), "merged",
+			  r->merged, "config", "Env", strings_to_json(&c->env), "Entrypoint",
 			  strings_to_json(&c->entrypoint), "Cmd", strings_to_json(&c->cmd),
 			  "Labels", labels_to_json(&c->labels), "WorkingDir", c->workdir, "User",
 			  c->user);
@@ -120,6 +120,18 @@ static int read_layers(json_t *root, struct image_record *r, struct err *e)
 	return 0;
 }
 
+/* Records of before there was such a thing have none. */
+static int read_merged(json_t *root, struct image_record *r, struct err *e)
+{
+	if (!json_object_get(root, "merged"))
+		return 0;
+	if (copy_text(r->merged, sizeof r->merged, root, "merged", e) < 0)
+		return -1;
+	if (*r->merged && !layer_name_is_valid(r->merged))
+		return err_set(e, 0, "merged is not as it was written");
+	return 0;
+}
+
 static int read_root(json_t *root, struct image_record *r, struct err *e)
 {
 	struct image_config *c = &r->config;
@@ -133,7 +145,7 @@ static int read_root(json_t *root, struct image_record *r, struct err *e)
 	    copy_text(c->created, sizeof c->created, root, "created", e) < 0 ||
 	    copy_text(c->os, sizeof c->os, root, "os", e) < 0 ||
 	    copy_text(c->architecture, sizeof c->architecture, root, "architecture", e) < 0 ||
-	    read_layers(root, r, e) < 0)
+	    read_layers(root, r, e) < 0 || read_merged(root, r, e) < 0)
 		return -1;
 	return image_config_read_process(json_object_get(root, "config"), c, e);
 }

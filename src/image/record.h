@@ -34,6 +34,8 @@ struct image_record {
 	int64_t imported;               /* seconds of the epoch */
 	struct record_layer *layers;    /* lowest first */
 	size_t layer_count;
+	char merged
+		[LAYER_NAME_SIZE]; /* all of them as one folder below l/, or "" (imaging/merge.h) */
 	struct image_config config; /* without diff_ids */
 };
 

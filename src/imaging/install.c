@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "imaging/merge.h"
 
 char *blob_slurp(const struct blobs *blobs, const char *name, const char *digest, size_t limit,
 		 size_t *ret_size, struct err *e)
@@ -91,11 +92,20 @@ static int install_layers(struct installer *in, const struct parts *parts,
 	return 0;
 }
 
-static int finish(struct installer *in, const struct image_record *record,
-		  char ret_key[RECORD_KEY_SIZE], struct err *e)
+static void say_busy(void *context)
+{
+	meter_remark(context, "another process does it, waiting");
+}
+
+static int finish(struct installer *in, struct image_record *record, char ret_key[RECORD_KEY_SIZE],
+		  struct err *e)
 {
 	int r;
 
+	meter_begin(&in->meter, "one folder of %zu layers", record->layer_count);
+	meter_remark(&in->meter, "");
+	if (merge_layers(in->store, record, say_busy, &in->meter, e) < 0)
+		return -1;
 	meter_begin(&in->meter, "writing to disk");
 	meter_remark(&in->meter, "");
 	r = keeper_add(in->store, record, ret_key, e);

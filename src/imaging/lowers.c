@@ -21,7 +21,12 @@ static int open_beneath(int dir, const char *path)
 	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-static bool is_opaque(int fd, bool rootless)
+bool lowers_is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == 0;
+}
+
+bool lowers_is_opaque(int fd, bool rootless)
 {
 	char path[40], value[2] = "";
 
@@ -53,7 +58,7 @@ static enum look look_in(int layer, const char *path, bool rootless, struct stat
 			*st = found;
 			return FOUND;
 		}
-		opaque |= is_opaque(fd, rootless);
+		opaque |= lowers_is_opaque(fd, rootless);
 		p = path + n + 1;
 	}
 	return HIDDEN;

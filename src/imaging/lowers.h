@@ -7,6 +7,10 @@
 
 #include "image/record.h"
 
+/* As overlayfs knows them: a name that hides what is below, and a folder that hides what lower layers have in it. */
+bool lowers_is_whiteout(const struct stat *st);
+bool lowers_is_opaque(int folder, bool rootless);
+
 struct lowers {
 	int dir;                          /* of the layers' folders */
 	const struct record_layer *layer; /* lowest first */
@@ -14,7 +18,7 @@ struct lowers {
 	bool rootless;
 };
 
-/* Owner and mode of this folder in the uppermost layer that has it; *st is untouched when none has, or when it is no
+/* Owner, mode and time of this folder in the uppermost layer that has it; *st is untouched when none has, or when it is no
  * folder there. */
 void lowers_look(const struct lowers *l, const char *path, struct stat *st);
 

@@ -65,11 +65,11 @@ int tree_path_clean(const char *path, char ret[ENTRY_PATH_MAX + 1], struct err *
 	return 0;
 }
 
-static int open_inside(int dir, const char *path, int flags)
+static int open_by(int dir, const char *path, int flags, uint64_t resolve)
 {
 	struct open_how how = {
 		.flags = (uint64_t)(flags | O_CLOEXEC),
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+		.resolve = resolve | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
 	};
 	int fd;
 
@@ -79,9 +79,9 @@ static int open_inside(int dir, const char *path, int flags)
 	return fd;
 }
 
-static bool is_whiteout(const struct stat *st)
+static int open_inside(int dir, const char *path, int flags)
 {
-	return S_ISCHR(st->st_mode) && st->st_rdev == 0;
+	return open_by(dir, path, flags, RESOLVE_IN_ROOT);
 }
 
 static int set_opaque(struct tree_writer *w, int folder, const char *path, struct err *e)
@@ -99,7 +99,7 @@ static int make_implied(struct tree_writer *w, int parent, const char *name, con
 			bool opaque, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
-	struct stat st = {.st_mode = S_IFDIR | IMPLICIT};
+	struct stat st = {.st_mode = S_IFDIR | IMPLICIT, .st_mtim = w->mtime};
 
 	w->has_gaps = true;
 	if (mkdirat(parent, name, 0700) < 0)
@@ -114,7 +114,7 @@ static int make_implied(struct tree_writer *w, int parent, const char *name, con
 		return err_set(e, errno, "set owner and mode of %s", path);
 	if (opaque && set_opaque(w, fd, path, e) < 0)
 		return -1;
-	return folder_list_add(&w->folders, path, st.st_mode & KEPT_MODE, w->mtime, e);
+	return folder_list_add(&w->folders, path, st.st_mode & KEPT_MODE, st.st_mtim, e);
 }
 
 /* Every folder of path, one after the other. */
@@ -132,7 +132,7 @@ static int make_parents(struct tree_writer *w, char *path, struct err *e)
 		p[part] = '\0';
 		next = open_inside(w->dir, path, O_PATH | O_DIRECTORY);
 		if (next < 0 && errno == ENOTDIR && fstatat(at, p, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    is_whiteout(&st)) {
+		    lowers_is_whiteout(&st)) {
 			opaque = unlinkat(at, p, 0) == 0;
 			errno = ENOENT;
 		}
@@ -189,7 +189,7 @@ static int clear(struct tree_writer *w, const char *name, const char *path, stru
 
 /* ---- attributes */
 
-static bool is_kept_attribute(const char *name)
+bool tree_keeps_attribute(const char *name)
 {
 	return strncmp(name, "user.", 5) == 0 && strncmp(name, "user.overlay.", 13) != 0;
 }
@@ -203,7 +203,7 @@ static int set_attributes(struct tree_writer *w, int fd, const struct entry_fram
 	uint32_t size;
 
 	while (entry_next_xattr(entry, &position, &name, &value, &size)) {
-		if (!is_kept_attribute(name)) {
+		if (!tree_keeps_attribute(name)) {
 			w->notes.attributes++;
 			continue;
 		}
@@ -242,7 +242,7 @@ static int add_folder(struct tree_writer *w, const char *name, const struct entr
 		if (errno != EEXIST || fstatat(w->parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_set(e, errno, "make the folder %s", w->path);
 		if (!S_ISDIR(st.st_mode)) {
-			opaque = is_whiteout(&st);
+			opaque = true; /* what it replaces hides what is below */
 			if (clear(w, name, w->path, e) < 0)
 				return -1;
 			if (mkdirat(w->parent, name, 0700) < 0)
@@ -322,7 +322,7 @@ static int add_hardlink(struct tree_writer *w, const char *name, const struct en
 	last = slash ? slash + 1 : target;
 	folder = open_inside(w->dir, slash ? target : "", O_PATH | O_DIRECTORY);
 	if (folder < 0 || !*last || fstatat(folder, last, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    S_ISDIR(st.st_mode) || is_whiteout(&st))
+	    S_ISDIR(st.st_mode) || lowers_is_whiteout(&st))
 		return err_set(e, 0, "%s: a hard link to %.200s, which this layer does not have",
 			       w->path, entry->target);
 	if (linkat(folder, last, w->parent, name, 0) == 0)
@@ -364,6 +364,22 @@ static int add_whiteout(struct tree_writer *w, const char *name, struct err *e)
 		return err_set(e, errno, "make a whiteout for %s", w->path);
 	fd = openat(w->parent, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? 0 : set_opaque(w, fd, w->path, e);
+}
+
+/* Layers that umoci makes have whiteouts for all that was in a folder that they replace by a link or a file. */
+static bool is_below_no_folder(const struct tree_writer *w)
+{
+	const char *slash = strrchr(w->path, '/');
+	char folder[ENTRY_PATH_MAX + 1];
+	_cleanup_close_ int fd = -1;
+
+	if (!slash)
+		return false;
+	memcpy(folder, w->path, (size_t)(slash - w->path));
+	folder[slash - w->path] = '\0';
+	fd = open_by(w->dir, folder, O_PATH | O_DIRECTORY | O_NOFOLLOW,
+		     RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	return fd < 0 && (errno == ENOTDIR || errno == ELOOP);
 }
 
 /* ---- from outside */
@@ -427,11 +443,14 @@ static int count(struct tree_writer *w, const struct entry_wire *h, struct err *
 static int add(struct tree_writer *w, const struct entry_frame *entry, struct err *e)
 {
 	const struct entry_wire *h = &entry->head;
-	const char *name;
+	const char *slash = strrchr(w->path, '/'), *name = slash ? slash + 1 : w->path;
+	bool hides = strncmp(name, WHITEOUT, strlen(WHITEOUT)) == 0;
 
+	if (hides && is_below_no_folder(w))
+		return 0; /* what is there instead hides it */
 	if (open_parent(w, w->path, &name, e) < 0)
 		return -1;
-	if (strncmp(name, WHITEOUT, strlen(WHITEOUT)) == 0)
+	if (hides)
 		return add_whiteout(w, name, e);
 	if (h->mode & ~KEPT_MODE && h->kind != ENTRY_SYMLINK)
 		w->notes.set_ids++;

@@ -61,6 +61,9 @@ struct tree_notes tree_writer_notes(const struct tree_writer *w);
 /* Did the tree need folders that are not in it? Then it is this image's lower layers that say how they are. */
 bool tree_writer_has_gaps(const struct tree_writer *w);
 
+/* Of an image's extended attributes, those that a layer keeps. */
+bool tree_keeps_attribute(const char *name);
+
 /* "./a//b/" becomes "a/b", the folder itself "". */
 int tree_path_clean(const char *path, char ret[ENTRY_PATH_MAX + 1], struct err *e) must_check;
 

@@ -130,6 +130,16 @@ class Store:
     def layer(self, name, n=-1):
         return self.images / "l" / self.record(name)["layers"][n]["name"]
 
+    def kept(self, name):
+        """The record's file itself."""
+        [path] = (self.images / "images").glob(self.record(name)["id"][7:] + "-*")
+        return path
+
+    def one_folder(self, name):
+        """The folder that holds all layers of an image with many of them, or None."""
+        folder = json.loads(self.kept(name).read_text())["merged"]
+        return self.images / "l" / folder if folder else None
+
     def merged(self, name):
         """A context: the image's layers as overlayfs merges them, at a path (root)."""
         return Merged(self, name)

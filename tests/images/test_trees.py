@@ -39,6 +39,10 @@ def same(store, layout, tag, tmp_path, name="t:1"):
         ours = tree(at)
     assert set(ours) == set(theirs), sorted(set(ours) ^ set(theirs))[:20]
     different = [(p, ours[p], theirs[p]) for p in ours if ours[p] != theirs[p]]
+    if len(store.record(name)["layers"]) >= 8:
+        assert tree(store.one_folder(name)) == ours, "what a run sees of many layers is what overlayfs shows of them"
+    else:
+        assert store.one_folder(name) is None
     # overlayfs gives each name of a hard link in two layers its own inode; within one layer it stays one
     assert not different, different[:10]
 
@@ -62,8 +66,10 @@ def test_all_kinds(store, layout, tmp_path):
     same(store, layout.path, "t", tmp_path)
 
 
-def test_whiteouts(store, layout, tmp_path):
-    """Removed files and folders, folders that hide what was in them, files that become folders and back."""
+@pytest.mark.parametrize("more", [0, 6])
+def test_whiteouts(store, layout, tmp_path, more):
+    """Removed files and folders, folders that hide what was in them, files that become folders and back; as they are
+    mounted, and with so many layers that they become one folder."""
     one = tar(entry("a", kind=DIR), entry("a/1", b"1"), entry("a/2", b"2"), entry("b", kind=DIR, mode=0o750), entry("b/old", b"old"),
               entry("c", kind=DIR), entry("c/deep", kind=DIR), entry("c/deep/f", b"f"), entry("f2d", b"f"), entry("d2f", kind=DIR),
               entry("d2f/x", b"x"), entry("l", kind=LINK, link="a"), entry("again", kind=DIR), entry("again/1", b"1"))
@@ -72,7 +78,7 @@ def test_whiteouts(store, layout, tmp_path):
               entry(".wh.again", b""))
     three = tar(entry("c", kind=DIR), entry("c/3", b"3"), entry("l", b"a file"), entry("again", kind=DIR, mode=0o711), entry("again/2", b"2"),
                 entry("a", kind=DIR), entry("a/3", b"3"))
-    layout.image("t", [one, two, three])
+    layout.image("t", [one, two, three, *(tar(entry(f"more{i}", b"")) for i in range(more))])
     same(store, layout.path, "t", tmp_path)
 
 
@@ -86,16 +92,37 @@ def test_whiteout_and_new_folder_in_one_layer(store, layout):
         assert os.listdir(at / "d") == ["new"] and os.listdir(at / "e") == ["new"]
 
 
+def test_whiteouts_below_what_is_no_folder_any_more(store, layout, tmp_path):
+    """As umoci writes them: a folder becomes a link or a file, and each name that was in it is hidden, too. Whatever the
+    link leads to is not touched; and a file that becomes a folder again shows nothing of the old one."""
+    one = tar(entry("a", kind=DIR), entry("a/1", b"1"), entry("a/s", kind=DIR), entry("a/s/2", b"2"), entry("b", kind=DIR), entry("b/1", b"1"),
+              entry("to", kind=DIR), entry("to/1", b"kept"), entry("c", kind=DIR), entry("c/old", b"x"))
+    two = tar(entry("a", kind=LINK, link="nowhere"), entry("a/.wh.1", b""), entry("a/.wh.s", b""), entry("a/s/.wh.2", b""),
+              entry("a/s/.wh..wh..opq", b""), entry("b", b"a file"), entry("b/.wh.1", b""), entry("c", b"file"), entry("c", kind=DIR),
+              entry("c/new", b"y"))
+    layout.image("t", [one, two])
+    same(store, layout.path, "t", tmp_path)
+    layout.entries.clear()
+    layout.image("t", [one, tar(entry("a", kind=LINK, link="to"), entry("to", kind=DIR), entry("a/.wh.1", b""))])
+    store.image("import", layout.path, "u:1")
+    with store.merged("u:1") as at:
+        assert (at / "to/1").read_bytes() == b"kept" and os.readlink(at / "a") == "to"
+    for bad in (entry("a/x", b"x"), entry("b/x", b"x")):
+        layout.entries.clear()
+        layout.image("t", [one, tar(entry("a", kind=LINK, link="b"), entry("b", b"a file"), bad)])
+        store.refuses(layout.path, "folder")
+
+
 def test_implied_parents(store, layout, tmp_path):
     """A layer that leaves out the folders its files are in: they are as the layers below have them, not 0755 root; and
     the same layer over others is another."""
-    base = tar(entry("p", kind=DIR, mode=0o1777, uid=7), entry("p/q", kind=DIR, mode=0o700, gid=9))
+    base = tar(entry("p", kind=DIR, mode=0o1777, uid=7, mtime=77), entry("p/q", kind=DIR, mode=0o700, gid=9))
     top = tar(entry("p/q/f", b"x"), entry("p/new/g", b"y"))
     layout.image("t", [base, top])
     store.image("import", layout.path, "t:t")
     with store.merged("t:t") as at:
         ours = tree(at)
-    assert ours["p"][1] == "0o1777" and ours["p"][3] == 7 and ours["p/q"][1] == "0o700" and ours["p/q"][4] == 9
+    assert ours["p"][1] == "0o1777" and ours["p"][3] == 7 and ours["p/q"][1] == "0o700" and ours["p/q"][4] == 9 and ours["p"][2] == 77
     assert ours["p/new"][1] == "0o755"
     layout.entries.clear()
     layout.image("u", [tar(entry("p", kind=DIR, mode=0o711)), top])
@@ -107,13 +134,19 @@ def test_implied_parents(store, layout, tmp_path):
 
 
 def test_many_layers(store, layout, tmp_path):
-    """499, the most that one overlay takes with the sandbox's own; cloche runs it. 500 are refused."""
+    """499, the most that one overlay takes with the sandbox's own; cloche runs it, as one folder and as it would where that
+    cannot be made. 500 are refused."""
     busybox = [entry("bin", kind=DIR), entry("bin/busybox", open("/bin/busybox", "rb").read(), mode=0o755)]
     layers = [tar(*busybox)] + [tar(entry("n", b"%d" % i), entry("d", kind=DIR), entry("d/%d" % i, b"")) for i in range(498)]
     layout.image("t", layers)
     store.image("import", layout.path, "t:1")
-    r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c", "cat /n; ls /d | wc -l")
-    assert r.out.startswith("497") and int(r.out[3:]) == 498
+    record = json.loads(store.kept("t:1").read_text())
+    assert record["merged"]
+    for merged in ("", None, record["merged"]):
+        record["merged"] = merged
+        store.kept("t:1").write_text(json.dumps({k: v for k, v in record.items() if v is not None}))
+        r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c", "cat /n; ls /d | wc -l")
+        assert r.out.startswith("497") and int(r.out[3:]) == 498
     layout.entries.clear()
     layout.image("t", layers + [tar(entry("more", b"x"))])
     store.refuses(layout.path, "at most 499")
@@ -127,6 +160,22 @@ def test_layers_like_umoci(store, layout, tmp_path, layers):
                         entry("home", kind=DIR), entry("home/u", kind=DIR, mode=0o700, uid=1000 + i), entry("same", b"%d" % i, uid=i)))
     layout.image("t", base)
     same(store, layout.path, "t", tmp_path)
+
+
+def test_layers_that_cannot_be_linked(store, layout):
+    """A file with as many names as the file system gives it: no more links, so the layers stay apart; and it runs."""
+    busybox = open("/bin/busybox", "rb").read()
+    most = os.pathconf(store.state, "PC_LINK_MAX")
+    limited = most <= 65000
+    names = [entry("d", kind=DIR), entry("d/f", b"x"), *(entry(f"d/f{i}", kind=HARD, link="d/f") for i in range(most - 1 if limited else 1000))]
+    layout.image("t", [tar(entry("bin", kind=DIR), entry("bin/busybox", busybox, mode=0o755)), tar(*names),
+                       *(tar(entry("n", b"%d" % i)) for i in range(6))])
+    store.image("import", layout.path, "t:1")
+    assert (store.one_folder("t:1") is None) == limited
+    assert list((store.images / "tmp").iterdir()) == []
+    assert store.call("run", "--image", "t:1", "--", "/bin/busybox", "cat", "/n", "/d/f7").out == "5x"
+    store.image("rm", "t:1")
+    assert store.files() == []
 
 
 def test_zstd_like_tar(store, layout, tmp_path):
