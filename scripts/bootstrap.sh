@@ -15,7 +15,7 @@ test='libcmocka-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=op
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
 bench='crun runc runsc dockerd=docker.io'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.
-optional='docker-registry skopeo umoci debootstrap lintian linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
+optional='docker-registry skopeo umoci buildah mmdebstrap debootstrap lintian linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
 
 case ${1:-} in
 build) want=$build ;;

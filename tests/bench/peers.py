@@ -3,14 +3,15 @@
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+import engine  # noqa: E402
+
 # What these programs make outside the folders they are given; removed afterwards where it was not there before.
-STRAY = ("/etc/docker", "/opt/containerd", "/run/containerd", "/run/docker", "/run/crun", "/run/runc")
+STRAY = (*engine.STRAY, "/run/crun", "/run/runc")
 PARENT = "cloche-bench"
 
 
@@ -59,53 +60,25 @@ def forget_folders(before):
                 except OSError:
                     pass
     if os.geteuid() == 0:
-        for path in STRAY:
-            if path not in before and os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
+        engine.forget(p for p in STRAY if p not in before)
 
 
-def is_alive(pid):
-    try:
-        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-
-
-class Docker:
-    """A daemon of our own - private data, socket and cgroup parent - and an image made from the host's files."""
+class Docker(engine.Engine):
+    """An engine, and an image made from the host's files."""
 
     def __init__(self, folder, files):
-        self.folder, self.files = folder, files
-        self.daemon, self.image, self.containerd = None, None, None
-        client = ["docker", "-H", f"unix://{folder}/sock"]
-        self.client = client
+        super().__init__(folder, PARENT)
+        self.files, self.image = files, None
         # the documents' flags
-        self.run = [*client, "run", "--rm", "-i", "--network", "none", "--read-only", "--memory", "256m", "--memory-swap", "256m",
+        self.run = [*self.client, "run", "--rm", "-i", "--network", "none", "--read-only", "--memory", "256m", "--memory-swap", "256m",
                     "--cpus", "0.5", "--pids-limit", "64", "--tmpfs", "/tmp:rw,size=64m", "--user", "65534:65534",
                     "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
 
     def start(self):
         """None, or why it cannot be measured."""
-        if os.geteuid() != 0:
-            return "its daemon needs root"
-        self.folder.mkdir()
-        with open(self.folder / "log", "wb") as log:
-            self.daemon = subprocess.Popen(
-                ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec", "-H", f"unix://{self.folder}/sock",
-                 "-p", self.folder / "pid", "--cgroup-parent", f"/{PARENT}", "--bridge=none", "--iptables=false", "--ip-forward=false",
-                 "--ip-masq=false"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        for _ in range(300):
-            if self.daemon.poll() is not None:
-                break
-            if subprocess.run([*self.client, "version"], capture_output=True, check=False).returncode == 0:
-                return self.import_image()
-            time.sleep(0.1)
-        lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
-        return f"dockerd did not start: {lines[-1][:200] if lines else 'it says nothing'}"
+        return super().start() or self.import_image()
 
     def import_image(self):
-        pid = self.folder / "exec/containerd/containerd.pid"
-        self.containerd = int(pid.read_text()) if pid.exists() else None
         files = {*self.files, *(os.path.realpath(f) for f in self.files)}
         for f in self.files:
             files |= set(re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", f], capture_output=True, text=True, check=False).stdout))
@@ -120,23 +93,3 @@ class Docker:
             return f"docker import: {done.stderr.strip()[:200]}"
         self.image = "bench:1"
         return None
-
-    def stop(self):
-        if self.daemon is None:
-            return
-        self.daemon.terminate()
-        try:
-            self.daemon.wait(30)
-        except subprocess.TimeoutExpired:
-            self.daemon.kill()
-            self.daemon.wait()
-        for _ in range(50):
-            if not self.containerd or not is_alive(self.containerd):
-                break
-            os.kill(self.containerd, signal.SIGTERM)
-            time.sleep(0.1)
-        # what a daemon that had to be killed left mounted
-        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        for mount in reversed([m for m in mounts if m.startswith(f"{self.folder}/")]):
-            subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
-        self.daemon = None

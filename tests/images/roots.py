@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images of real systems, each made once for a session of tests: Debian's packages as mmdebstrap, umoci and buildah put
 them together."""
+import hashlib
 import os
 import shutil
 import subprocess
@@ -23,6 +24,10 @@ def run(*argv, **more):
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
     assert done.returncode == 0, (argv, done.stdout[-3000:].decode(errors="replace"))
     return done.stdout.decode().strip()
+
+
+def sha256_text(text):
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def oci_of(tars, where, tag="t"):
