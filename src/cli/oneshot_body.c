@@ -207,6 +207,8 @@ static int fill(json_t *body, const struct oneshot *o, int fds[CALL_FDS], size_t
 {
 	const struct spec *s = o->spec;
 
+	if (s->no_pull && json_object_set_new(body, "pull", json_string("never")) < 0)
+		return err_set(e, ENOMEM, "make a request");
 	if (add_scalars(body, o, e) < 0 || add_list(body, "command", &s->command, e) < 0 ||
 	    add_tmpfs(body, s, e) < 0 || add_network(body, &s->network, e) < 0)
 		return -1;

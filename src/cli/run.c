@@ -148,6 +148,7 @@ static int use_image(struct order *q, struct err *e)
 	bool always = q->pull && strcmp(q->pull, "always") == 0;
 	bool never = q->pull && strcmp(q->pull, "never") == 0;
 
+	q->spec.no_pull = never;
 	if (image_is_host(q->spec.image))
 		return 0;
 	if (!shares_store(q)) {

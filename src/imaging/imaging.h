@@ -18,6 +18,9 @@
 struct request {
 	struct places places;
 	bool quiet, json, all, force;
+	/* pull, by a service: the name is a client's (registry.h, untrusted_reference). With --state-dir=FOLDER and
+	 * --config=FILE, where the store and the operator's configuration are; nobody else's business, so not in any help. */
+	bool for_client;
 	char **operands;
 	size_t count;
 };

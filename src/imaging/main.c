@@ -10,7 +10,7 @@
 #include "imaging/meter.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
-enum { TAKES_QUIET = 1, TAKES_JSON = 2, TAKES_ALL = 4, TAKES_FORCE = 8 };
+enum { TAKES_QUIET = 1, TAKES_JSON = 2, TAKES_ALL = 4, TAKES_FORCE = 8, TAKES_SERVICE = 16 };
 
 static const struct verb {
 	const char *name;
@@ -19,7 +19,7 @@ static const struct verb {
 	unsigned takes;
 	size_t min, max; /* operands */
 } verbs[] = {
-	{"pull", "IMAGE...", verb_pull, TAKES_QUIET, 1, SIZE_MAX},
+	{"pull", "IMAGE...", verb_pull, TAKES_QUIET | TAKES_SERVICE, 1, SIZE_MAX},
 	{"import", "FILE|FOLDER|- [NAME[:TAG]]", verb_import, TAKES_QUIET, 1, 2},
 	{"ls", "[--json]", verb_ls, TAKES_JSON, 0, 0},
 	{"inspect", "IMAGE...", verb_inspect, TAKES_JSON, 1, SIZE_MAX},
@@ -53,6 +53,16 @@ static int usage(const struct verb *v)
 	return EXIT_USAGE;
 }
 
+static bool put_place(char *field, size_t size, const char *option, const char *word)
+{
+	size_t n = strlen(option);
+
+	if (strncmp(word, option, n) != 0 || word[n] != '/' || strlen(word + n) >= size)
+		return false;
+	memcpy(field, word + n, strlen(word + n) + 1);
+	return true;
+}
+
 static bool take_option(struct request *q, const struct verb *v, const char *word)
 {
 	const struct {
@@ -64,6 +74,7 @@ static bool take_option(struct request *q, const struct verb *v, const char *wor
 		{"--json", "", TAKES_JSON, &q->json},
 		{"--all", "-a", TAKES_ALL, &q->all},
 		{"--force", "-f", TAKES_FORCE, &q->force},
+		{"--for-client", "", TAKES_SERVICE, &q->for_client},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
@@ -72,7 +83,11 @@ static bool take_option(struct request *q, const struct verb *v, const char *wor
 			*known[i].value = true;
 			return true;
 		}
-	return false;
+	if (!(v->takes & TAKES_SERVICE))
+		return false;
+	return put_place(q->places.state, sizeof q->places.state, "--state-dir=", word) ||
+	       put_place(q->places.system_config, sizeof q->places.system_config,
+			 "--config=", word);
 }
 
 /* Operands go to the front of argv. */
@@ -108,10 +123,10 @@ int main(int argc, char **argv)
 			v = &verbs[i];
 	if (!v)
 		return usage(NULL);
-	if (parse(&q, v, argc - 2, argv + 2) < 0)
-		return usage(v);
 	if (places_find(&q.places, &e) < 0)
 		return fail(EXIT_FAILED, &e);
+	if (parse(&q, v, argc - 2, argv + 2) < 0)
+		return usage(v);
 	watch_cancel();
 	if (v->run(&q, &e) < 0)
 		return fail(is_cancelled() ? EXIT_INTERRUPTED : EXIT_FAILED, &e);

@@ -22,6 +22,7 @@ struct pulling {
 	struct installer in;
 	int partial; /* the folder */
 	int cancel;
+	bool for_client;
 	struct registry_image image;
 	/* what is fetched: files[i] is blobs[i]'s */
 	struct download *files;
@@ -210,8 +211,10 @@ static int is_current(const struct pulling *p, const struct reference *r, struct
 static int fetch(struct pulling *p, const struct registry_config *config, const struct reference *r,
 		 bool *ret_current, struct err *e)
 {
-	const struct registry_options wanted = {
-		.cancel_fd = p->cancel, .progress = show, .progress_context = &p->in.meter};
+	const struct registry_options wanted = {.cancel_fd = p->cancel,
+						.untrusted_reference = p->for_client,
+						.progress = show,
+						.progress_context = &p->in.meter};
 	struct registry *registry = registry_open(config, r, &wanted, e);
 	int n;
 
@@ -271,7 +274,10 @@ int verb_pull(struct request *q, struct err *e)
 	if (inside < 0 || partial < 0)
 		r = inside < 0 ? -1 : err_set(e, errno, "open %s/partial", store.path);
 	for (size_t i = 0; i < q->count && r == 0; i++) {
-		struct pulling p = {.in.store = &store, .partial = partial, .cancel = -1};
+		struct pulling p = {.in.store = &store,
+				    .partial = partial,
+				    .cancel = -1,
+				    .for_client = q->for_client};
 
 		meter_init(&p.in.meter, q->quiet);
 		r = reference_parse(q->operands[i], &name, e);

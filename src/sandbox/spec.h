@@ -96,6 +96,7 @@ struct spec {
 	char *out_dir;            /* host folder that receives /output; NULL: none */
 	char *venv;               /* host folder, mounted read-only at the same path */
 	struct network_spec network;
+	bool no_pull;     /* a service shall not get the image if it is not there */
 	bool best_effort; /* run although a limit cannot be enforced here */
 };
 

@@ -195,6 +195,17 @@ static int set_fresh(struct body *b, json_t *v, struct err *e)
 	return set_bool(&b->fresh, v, e);
 }
 
+static int set_pull(struct body *b, json_t *v, struct err *e)
+{
+	const char *text = json_is_string(v) ? json_string_value(v) : "";
+
+	b->spec.no_pull = strcmp(text, "never") == 0;
+	return b->spec.no_pull || strcmp(text, "missing") == 0
+		       ? 0
+		       : wrong(e, "must be missing or never: to get an image that is there anew is "
+				  "the operator's");
+}
+
 static int set_tty(struct body *b, json_t *v, struct err *e)
 {
 	return set_bool(&b->tty, v, e);
@@ -335,6 +346,7 @@ static const struct {
 	{"files", BODY_RUN, set_files},
 	{"output", BODY_RUN, set_output},
 	{"fresh_interpreter", BODY_RUN, set_fresh},
+	{"pull", BODY_RUN | BODY_SANDBOX, set_pull},
 	{"volume_fds", BODY_RUN | BODY_SANDBOX, set_volume_fds},
 	{"disk", BODY_SANDBOX, set_disk},
 	{"timeout", BODY_SANDBOX, set_life},

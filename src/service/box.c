@@ -441,7 +441,7 @@ void box_end(struct box *b, enum reason verdict)
 	put_now(b);
 	arm(b);
 	/* One that is still being made is killed when it is; a line that is down comes back (recover.c). */
-	if (b->stored.state != STATE_CREATING &&
+	if ((b->stored.state != STATE_CREATING || b->pulling) &&
 	    link_ask(b->service->link, SPAWNER_KILL, b->stored.id, ignore_answer, NULL) < 0)
 		log_event("kill.delayed", json_pack("{ss}", "sandbox", b->stored.id));
 }
@@ -467,6 +467,8 @@ static void made(struct box *b, const struct spawner_created *c)
 	box_keep_enforced(b);
 	box_keep_enforced_text(b);
 	b->stored.state = STATE_RUNNING;
+	b->pulling = false;
+	free(TAKE_PTR(b->stored.message));
 	begin_life(b);
 	box_take_image(b);
 	box_keep_texts(b);
@@ -497,6 +499,22 @@ static bool is_of_the_request(int errnum)
 	return false;
 }
 
+void box_on_pulling(struct service *v, const char *id)
+{
+	struct box *b = box_find(v, id);
+
+	if (!b || b->stored.state != STATE_CREATING)
+		return;
+	b->pulling = true;
+	free(b->stored.message);
+	b->stored.message = strdup("its image is being pulled");
+	put(b);
+	audit(v, b->stored.owner, b->stored.session, "image.pull", b->stored.id,
+	      json_pack("{ss}", "image", b->spec.image));
+	if (b->killing && link_ask(v->link, SPAWNER_KILL, id, ignore_answer, NULL) < 0)
+		log_event("kill.delayed", json_pack("{ss}", "sandbox", id));
+}
+
 static void not_made(struct box *b, const struct spawner_refused *r)
 {
 	enum reason reason = r->code == CODE_SANDBOX_IMAGE_MISSING ? REASON_IMAGE_MISSING
@@ -504,6 +522,10 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 				     ? REASON_RUNTIME_UNAVAILABLE
 				     : REASON_CREATE_FAILED;
 
+	if (b->killing && r->code == CODE_SANDBOX_KILLED) {
+		finish(b, (enum reason)b->stored.verdict, r->text);
+		return;
+	}
 	if (reason == REASON_CREATE_FAILED) /* others have none */
 		memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;

@@ -38,6 +38,7 @@ struct box {
 	unsigned talks;                                       /* open conversations: work */
 	uint64_t last_cpu;                                    /* as of the last look */
 	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
+	bool pulling;                                         /* its image, before it is made */
 	bool refused;                     /* by the spawner, for what was asked */
 	bool unsure;                      /* the spawner went away while it was being made */
 	char killer[64];                  /* who asked for its end, for the audit; "" nobody */
@@ -75,6 +76,9 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 /* A one-shot whose processes are all dead but init, and whose counters are read: it has ended for whoever asks,
  * and is killed and removed behind the answer. Its `gone` waiters are told before this returns. */
 void box_leave(struct box *b);
+
+/* Its image is not there yet; it is being got before the sandbox is made. */
+void box_on_pulling(struct service *v, const char *id);
 
 /* End it for this reason. Idempotent: the first verdict stays. */
 void box_end(struct box *b, enum reason verdict);

@@ -2,6 +2,7 @@
 /* box_request.c - what the spawner is asked for, of a sandbox that is to be made. */
 #include <string.h>
 
+#include "image/image.h"
 #include "service/box.h"
 #include "service/problem.h"
 
@@ -51,6 +52,7 @@ int box_fill_create(struct spawner_create *c, const struct box *b, const char *c
 				   "network: only \"none\" is available so far");
 	memcpy(c->id, b->stored.id, sizeof c->id);
 	memcpy(c->image, s->image, strlen(s->image));
+	c->pull = !s->no_pull && !image_is_host(s->image);
 	memcpy(c->runtime, s->runtime, strlen(s->runtime));
 	memcpy(c->profile, s->profile, strlen(s->profile));
 	memcpy(c->hostname, s->hostname, strlen(s->hostname));

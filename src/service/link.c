@@ -25,7 +25,8 @@ struct waiting {
 	int64_t sequence; /* -1: not sent yet */
 	link_answer done;
 	void *data;
-	bool many; /* LIST: several answers, then DONE */
+	bool pulling; /* its image, first: counts no more as being made */
+	bool many;    /* LIST: several answers, then DONE */
 	enum spawner_type type;
 	char id[SANDBOX_ID_SIZE];
 };
@@ -185,11 +186,17 @@ static void answer(struct link *l, const union spawner_message *m)
 			w->done(w->data, &m->header);
 			return;
 		}
+		if (m->header.type == SPAWNER_PULLING) {
+			if (!TAKE(w->pulling, true)) /* so that others are made meanwhile */
+				l->being_made--;
+			l->ops->on_pulling(l->context, m->pulling.id);
+			return;
+		}
 		*at = w->next;
 		if (!*at)
 			l->last = at;
 		l->count--;
-		if (w->type == SPAWNER_CREATE)
+		if (w->type == SPAWNER_CREATE && !w->pulling)
 			l->being_made--;
 		w->done(w->data, &m->header);
 		free(w);

@@ -19,6 +19,8 @@ typedef void (*link_answer)(void *data, const struct spawner_header *message);
 
 struct link_ops {
 	void (*on_ended)(void *context, const struct spawner_ended *e);
+	/* It is being made, once its image has been pulled. */
+	void (*on_pulling)(void *context, const char *id);
 	/* Connected (again): the list of what lives follows by link_list(). */
 	void (*on_up)(void *context);
 	void (*on_down)(void *context);

@@ -149,6 +149,11 @@ static int make_tls(struct err *e)
 
 /* ---- while it serves ---- */
 
+static void on_pulling(void *context, const char *id)
+{
+	box_on_pulling(context, id);
+}
+
 static void on_ended(void *context, const struct spawner_ended *ended)
 {
 	box_on_ended(context, ended);
@@ -172,7 +177,7 @@ static bool may_create(void *context)
 	return !dying_are_too_many(context);
 }
 
-static const struct link_ops link_ops = {on_ended, on_up, on_down, may_create};
+static const struct link_ops link_ops = {on_ended, on_pulling, on_up, on_down, may_create};
 
 static void tell_systemd(const char *text)
 {

@@ -167,6 +167,8 @@ static int shape_check(const struct spawner_create *m, struct err *e)
 	if (m->tmpfs_count > SPEC_MAX_TMPFS || m->volume_count > SPEC_MAX_VOLUMES)
 		return err_set(e, EBADMSG, "%u tmpfs and %u volumes: at most %d and %d",
 			       m->tmpfs_count, m->volume_count, SPEC_MAX_TMPFS, SPEC_MAX_VOLUMES);
+	if (m->pull > 1)
+		return err_set(e, EBADMSG, "pull: is neither 0 nor 1");
 	if (!is_zero(m->zero, sizeof m->zero) ||
 	    !is_zero(m->tmpfs + m->tmpfs_count,
 		     (SPEC_MAX_TMPFS - m->tmpfs_count) * sizeof *m->tmpfs) ||

@@ -87,6 +87,8 @@ static size_t size_of(uint32_t type)
 		return sizeof(struct spawner_ended);
 	case SPAWNER_LIVE:
 		return sizeof(struct spawner_live);
+	case SPAWNER_PULLING:
+		return sizeof(struct spawner_by_id);
 	default:
 		return 0;
 	}
@@ -134,6 +136,9 @@ int spawner_receive(struct spawner_client *c, union spawner_message *ret)
 		break;
 	case SPAWNER_ENDED:
 		END(ret->ended.id);
+		break;
+	case SPAWNER_PULLING:
+		END(ret->pulling.id);
 		break;
 	case SPAWNER_REFUSED:
 		END(ret->refused.stage);

@@ -25,6 +25,7 @@ union spawner_message {
 	struct spawner_stats stats;
 	struct spawner_ended ended;
 	struct spawner_live live;
+	struct spawner_by_id pulling;
 };
 
 /* 0 or -errno (ENOENT, ECONNREFUSED: not there yet; EAGAIN: its queue is full). */

@@ -25,6 +25,7 @@ void client_close(struct spawner *s)
 	s->out_end = &s->out;
 	spawner_unwatch(s, &s->client);
 	s->greeted = s->writing = false;
+	pulls_forget(s);
 }
 
 void client_accept(struct spawner *s)

@@ -82,7 +82,7 @@ static bool is_job(const struct job *j, const char *id)
 
 bool creation_pending(struct spawner *s, const char *id, bool cancel)
 {
-	if (nests_pending(s, id, cancel))
+	if (nests_pending(s, id, cancel) || pulls_pending(s, id, cancel))
 		return true;
 	for (size_t i = 0; i < WORKERS_MAX; i++)
 		if (s->workers[i].used && is_job(s->workers[i].job, id)) {
@@ -109,14 +109,28 @@ bool creation_pending(struct spawner *s, const char *id, bool cancel)
 	return false;
 }
 
+static int check_queue(const struct spawner *s, struct err *e)
+{
+	if (s->queue_count < QUEUE_MAX)
+		return 0;
+	err_set(e, EAGAIN, "%d sandboxes wait to be made", QUEUE_MAX);
+	return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
+}
+
+int creation_again(struct spawner *s, const struct queued *q, struct err *e)
+{
+	if (check_queue(s, e) < 0)
+		return -1;
+	s->queue[(s->queue_first + s->queue_count++) % QUEUE_MAX] = *q;
+	return 0;
+}
+
 static int check_new(struct spawner *s, const char *id, struct err *e)
 {
 	if (box_find(s, id) || end_find(s, id) || creation_pending(s, id, false))
 		return err_set(e, EEXIST, "%s", id);
-	if (s->queue_count == QUEUE_MAX) {
-		err_set(e, EAGAIN, "%d sandboxes wait to be made", QUEUE_MAX);
-		return err_code(e, CODE_SANDBOX_QUOTA_EXCEEDED);
-	}
+	if (check_queue(s, e) < 0)
+		return -1;
 	if (s->box_count + s->queue_count + WORKERS_MAX >= s->box_max) {
 		err_set(e, EMFILE, "%zu sandboxes: the limit of open files allows no more",
 			s->box_count);
@@ -208,6 +222,11 @@ static void failed(struct spawner *s, struct worker *w, const struct worker_repo
 		box_adopt(s, w->job->request.id, true);
 		given_up(s, w);
 		s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
+		return;
+	}
+	if (r->err.code == CODE_SANDBOX_IMAGE_MISSING && !w->kill_when_made &&
+	    pulls_take(s, w->job, w->client, &r->err)) {
+		w->job = NULL;
 		return;
 	}
 	creation_refused(s, w->client, w->job->request.header.sequence, r);

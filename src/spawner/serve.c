@@ -42,6 +42,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 
 	creation_worker_ended(s, info->si_pid);
 	nests_worker_ended(s, info->si_pid);
+	pulls_ended(s, info->si_pid, info->si_code == CLD_EXITED && info->si_status == 0);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -113,10 +114,11 @@ static int deadlines(struct spawner *s)
 {
 	uint64_t now = now_ms();
 	uint64_t a = creation_deadlines(s, now), b = box_deadlines(s, now);
-	uint64_t c = nests_deadlines(s, now);
+	uint64_t c = nests_deadlines(s, now), d = pulls_deadlines(s, now);
 	uint64_t next = a < b ? a : b;
 
 	next = c < next ? c : next;
+	next = d < next ? d : next;
 	if (s->sweep_ms && now >= s->sweep_ms) {
 		s->sweep_ms = 0;
 		if (worker_sweep(&s->place) < 0)

@@ -26,6 +26,9 @@ enum {
 	STOP_WAITS_MS = 3000, /* for the client to go first; it takes less */
 	NESTS_MAX = 16,
 	NEST_QUEUE_MAX = 16,
+	PULLS_MAX = 4,
+	PULL_WAITING_MAX = 128, /* for one image */
+	PULL_DEADLINE_MS = 3600 * 1000,
 };
 
 /* What a descriptor in the epoll belongs to; the first member of its owner. */
@@ -102,6 +105,17 @@ struct nest_slot {
 	uint64_t started_ms, busy_ms, deadline_ms;
 };
 
+/* An image that is being got (pulls.c), and what waits for it. */
+struct pull {
+	bool used, given_up;
+	pid_t pid;
+	int words; /* what it says on stderr */
+	uint64_t deadline_ms;
+	char name[sizeof(((struct spawner_create *)0)->image)];
+	struct queued waiting[PULL_WAITING_MAX];
+	size_t waiting_count;
+};
+
 struct outgoing {
 	struct outgoing *next;
 	size_t size;
@@ -130,6 +144,7 @@ struct spawner {
 	size_t end_count;
 	struct worker workers[WORKERS_MAX];
 	struct nest_slot nests[NESTS_MAX];
+	struct pull pulls[PULLS_MAX];
 	size_t worker_count;            /* how many of them may work at a time */
 	struct queued queue[QUEUE_MAX]; /* a ring */
 	size_t queue_first, queue_count;
@@ -174,6 +189,17 @@ struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence,
 			  const struct worker_report *r, int pidfd, int lock, bool ours);
 void creation_refused(struct spawner *s, unsigned client, uint32_t sequence,
 		      const struct worker_report *r);
+
+/* Once more to the workers; -1: too many wait. */
+int creation_again(struct spawner *s, const struct queued *q, struct err *e) must_check;
+
+/* pulls.c: images that are not there. */
+/* A worker has found no image for j. True: j is taken, and made when the image has come, or refused. */
+bool pulls_take(struct spawner *s, struct job *j, unsigned client, const struct err *missing);
+bool pulls_pending(struct spawner *s, const char *id, bool cancel);
+void pulls_forget(struct spawner *s); /* the client has gone: nobody waits any more */
+void pulls_ended(struct spawner *s, pid_t pid, bool worked);
+uint64_t pulls_deadlines(struct spawner *s, uint64_t now);
 
 /* nests.c: prepared Python. */
 void nests_request(struct spawner *s, struct job *j);

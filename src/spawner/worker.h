@@ -18,6 +18,7 @@ struct job {
 	struct spec spec;
 	int fds[SPAWNER_MAX_FDS];
 	size_t fd_count;
+	bool pulled; /* its image has been got for it already */
 };
 
 struct worker_place {

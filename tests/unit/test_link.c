@@ -27,7 +27,7 @@ struct line {
 	char folder[256], path[300];
 	int dir, listener, spawner; /* the spawner's side of the line */
 	struct link *link;
-	unsigned ups, downs, ends;
+	unsigned ups, downs, ends, pulls;
 	char ended[SANDBOX_ID_SIZE];
 	struct asked asked[MOST_SEEN];
 	size_t asked_count;
@@ -39,6 +39,12 @@ static void on_ended(void *context, const struct spawner_ended *e)
 
 	l->ends++;
 	memcpy(l->ended, e->id, sizeof l->ended);
+}
+
+static void on_pulling(void *context, const char *id)
+{
+	((struct line *)context)->pulls++;
+	assert_string_equal(id, "sbx_many");
 }
 
 static void on_up(void *context)
@@ -60,7 +66,7 @@ static bool may_create(void *context)
 	return !hold_back;
 }
 
-static const struct link_ops ops = {on_ended, on_up, on_down, may_create};
+static const struct link_ops ops = {on_ended, on_pulling, on_up, on_down, may_create};
 
 static void on_answer(void *data, const struct spawner_header *message)
 {
@@ -125,10 +131,13 @@ static void say(struct line *l, uint32_t type, uint32_t sequence)
 		      : type == SPAWNER_CREATED   ? sizeof m.created
 		      : type == SPAWNER_STATS_ARE ? sizeof m.stats
 		      : type == SPAWNER_ENDED     ? sizeof m.ended
+		      : type == SPAWNER_PULLING   ? sizeof m.pulling
 						  : sizeof m.live;
 
 	if (type == SPAWNER_ENDED)
 		snprintf(m.ended.id, sizeof m.ended.id, "sbx_gone");
+	if (type == SPAWNER_PULLING)
+		snprintf(m.pulling.id, sizeof m.pulling.id, "sbx_many");
 	assert_int_equal(send(l->spawner, &m, size, MSG_NOSIGNAL), (ssize_t)size);
 }
 
@@ -378,6 +387,40 @@ static void test_creations_take_turns(void **state)
 		got(&few[i], 1, SPAWNER_CREATED);
 }
 
+/* Those whose image is being pulled are in nobody's way, and are answered like all. */
+static void test_pulls_make_room(void **state)
+{
+	struct line *l = *state;
+	static struct seen many[40];
+
+	memset(many, 0, sizeof many);
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(create(l, "many", "sbx_many", NULL, 0, &many[i]), 0);
+	settle(l);
+	assert_int_equal(l->asked_count, 16);
+	for (int i = 0; i < 10; i++) {
+		say(l, SPAWNER_PULLING, l->asked[i % 5].sequence); /* told twice, it counts once */
+		settle(l);
+	}
+	assert_int_equal(l->asked_count, 21);
+	assert_int_equal(l->pulls, 10);
+	for (int i = 0; i < 5; i++) {
+		say(l, SPAWNER_CREATED, l->asked[i].sequence);
+		settle(l);
+		got(&many[i], 1, SPAWNER_CREATED);
+	}
+	assert_int_equal(l->asked_count, 21);
+	say(l, SPAWNER_CREATED, l->asked[5].sequence);
+	settle(l);
+	assert_int_equal(l->asked_count, 22);
+	for (size_t i = 6; i < 40; i++) {
+		say(l, SPAWNER_CREATED, l->asked[i].sequence);
+		settle(l);
+	}
+	for (int i = 5; i < 40; i++)
+		got(&many[i], 1, SPAWNER_CREATED);
+}
+
 /* Too many are dying: nothing more is asked for until somebody says so. */
 static void test_creations_are_held_back(void **state)
 {
@@ -488,15 +531,11 @@ static void test_closing_tells_who_waits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_answers_out_of_order),
-		TEST(test_list),
-		TEST(test_it_dies_in_the_middle),
-		TEST(test_rubbish_ends_the_line),
-		TEST(test_another_version_is_not_up),
-		TEST(test_creations_take_turns),
-		TEST(test_creations_are_held_back),
-		TEST(test_descriptors_come_along),
-		TEST(test_a_full_line),
+		TEST(test_answers_out_of_order),      TEST(test_list),
+		TEST(test_it_dies_in_the_middle),     TEST(test_rubbish_ends_the_line),
+		TEST(test_another_version_is_not_up), TEST(test_creations_take_turns),
+		TEST(test_pulls_make_room),           TEST(test_creations_are_held_back),
+		TEST(test_descriptors_come_along),    TEST(test_a_full_line),
 		TEST(test_closing_tells_who_waits),
 	};
 
