@@ -13,7 +13,7 @@ test='libcmocka-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=op
 	java=default-jre-headless python3-numpy python3-pandas python3-venv python3-pip python3-jsonschema perl sqlite3 shellcheck
 	docker-registry skopeo umoci apache2-utils buildah mmdebstrap zstd
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
-bench='crun runc runsc dockerd=docker.io'
+bench='crun runc runsc umoci busybox-static dockerd=docker.io'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.
 optional='docker-registry skopeo umoci buildah mmdebstrap debootstrap lintian linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
 

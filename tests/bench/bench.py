@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from images import images
 from peers import Docker, bundle, bwrap, cgroup_folders, forget_folders
 
 PYTHON = "/usr/bin/python3"
@@ -75,8 +76,8 @@ class Bench:
                                 for name, (every, stdin, argv) in programs.items()))
         return path
 
-    def runner(self, *argv):
-        done = subprocess.run([self.folder / "bench-runner", *map(str, argv)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True,
+    def runner(self, *argv, within=()):
+        done = subprocess.run([*within, self.folder / "bench-runner", *map(str, argv)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True,
                               errors="replace", check=False, cwd="/")
         return [line.split("\t") for line in done.stdout.splitlines()]
 
@@ -217,7 +218,7 @@ def kill_time(bench, repeats=7):
     return rows
 
 
-def ratios(tables, lib, jobs):
+def ratios(tables, lib, jobs, more):
     """The promises: [(words, value, goal, met)]; a promise about what was left out is not there."""
     def p50(rows, name):
         return rows[name]["p50_ms"] if name in rows else None
@@ -246,6 +247,8 @@ def ratios(tables, lib, jobs):
     if row.get("2") and row.get("32"):
         add("concurrency: throughput with 32 / with 2", row["32"] / row["2"], "x", ">= 1", row["32"] >= row["2"])
         add("concurrency: failures", row["failures"], "", "0", row["failures"] == 0)
+    for row in more:
+        add(*row)
     return said
 
 
@@ -272,7 +275,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--slow-rounds", type=int, default=33, help="for programs that take a quarter of a second")
-    parser.add_argument("--without", type=lambda text: text.split(","), default=[], help="bwrap, crun, runc, runsc, docker")
+    parser.add_argument("--without", type=lambda text: text.split(","), default=[], help="bwrap, crun, runc, runsc, docker, images")
     args = parser.parse_args()
     args.json = args.json or Path(args.build, "bench.json")
     before = cgroup_folders()
@@ -291,7 +294,7 @@ def main():
         lib = library(bench)
         jobs = concurrency(bench)
         bench.result["kill"] = kill_time(bench)
-        report(bench, ratios(tables, lib, jobs))
+        report(bench, ratios(tables, lib, jobs, images(bench)))
 
 
 if __name__ == "__main__":

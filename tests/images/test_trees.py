@@ -147,6 +147,8 @@ def test_many_layers(store, layout, tmp_path):
         store.kept("t:1").write_text(json.dumps({k: v for k, v in record.items() if v is not None}))
         r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c", "cat /n; ls /d | wc -l")
         assert r.out.startswith("497") and int(r.out[3:]) == 498
+        options = store.call("run", "--image", "t:1", "--", "/bin/busybox", "grep", " / / ", "/proc/self/mountinfo").out
+        assert options.split("lowerdir=")[1].split(",")[0].count(":") == (1 if merged else 499), "a start pays for each layer"
     layout.entries.clear()
     layout.image("t", layers + [tar(entry("more", b"x"))])
     store.refuses(layout.path, "at most 499")
