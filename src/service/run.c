@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "image/apply.h"
+#include "image/image.h"
 #include "native/report.h"
 #include "service/artifacts.h"
 #include "service/counters.h"
@@ -667,6 +668,9 @@ void run_cancel(struct run *r)
 	run_resume_output(r);
 	if (r->started && !r->command_over)
 		stop_command(r, REASON_CANCELLED);
+	else if (r->owns_box && r->box->stored.state == STATE_CREATING &&
+		 !image_is_host(r->box->spec.image))
+		begin(r); /* which ends it: to get an image may take an hour */
 }
 
 void run_forget(struct run *r, bool cancel)

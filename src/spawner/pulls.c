@@ -142,7 +142,9 @@ bool pulls_take(struct spawner *s, struct job *j, unsigned client, const struct 
 	struct err e = *missing;
 	struct pull *p;
 
-	if (!j->request.pull || j->pulled || client != s->client_number)
+	/* An id is of what is here, and no name. */
+	if (!j->request.pull || j->pulled || strncmp(j->request.image, "sha256:", 7) == 0 ||
+	    client != s->client_number)
 		return false;
 	if (!s->policy.settings.images) {
 		err_set(&e, 0,

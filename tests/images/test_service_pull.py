@@ -3,6 +3,8 @@
 nobody else is held up. The registry is a script on loopback that keeps blobs back until it is told to go on."""
 import json
 import os
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -202,3 +204,44 @@ def test_service_dies_meanwhile(hub, service):
     wait(lambda: not pullers(service), "cloche-image goes on")
     hub.go.set()
     assert service.root.run(["sh", "-c", "echo $FROM"], image=NAME).stdout == "pull\n"
+
+
+def test_cloched_dies_meanwhile(hub, service):
+    """Nobody waits any more: the spawner gives the pull up, what waited is lost, and the next one works."""
+    with ThreadPoolExecutor() as pool:
+        job = pool.submit(service.root.request, "POST", "/v1/sandboxes", json={"image": NAME}, check=False)
+        hub.wait_asked()
+        [box] = service.root.get("/v1/sandboxes")["sandboxes"]
+        [cloched] = [p for p in service.processes() if (cmdline(p) or b"").split(b"\0")[0].endswith(b"/cloched")]
+        os.kill(cloched, signal.SIGKILL)
+        assert job.exception(20) or job.result().status >= 400
+    wait(lambda: not pullers(service), "cloche-image goes on")
+    service.wait_ready()
+    wait(lambda: service.root.get(f"/v1/sandboxes/{box['id']}")["state"] == "ended", "what waited is still there")
+    assert service.root.get(f"/v1/sandboxes/{box['id']}")["reason"] == "lost"
+    hub.go.set()
+    assert service.root.run(["true"], image=NAME).ok
+
+
+def test_client_who_goes_away(hub, service):
+    """A run whose client has hung up waits for no image."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(service.sock)
+        body = json.dumps({"command": ["true"], "image": NAME}).encode()
+        s.sendall(b"POST /v1/runs?stream HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        hub.wait_asked()
+    wait(lambda: not pullers(service), "cloche-image goes on")
+    [run] = service.root.get("/v1/runs")["runs"]
+    wait(lambda: service.root.get(f"/v1/runs/{run['id']}")["state"] == "ended", "the run goes on")
+    assert service.root.get(f"/v1/runs/{run['id']}")["result"]["reason"] == "cancelled"
+
+
+def test_what_a_client_may_not_lead_to(hub):
+    """Names are a client's: a registry on this machine or in a private network only if the configuration names it."""
+    with serving(hub, {"images": ["*"]}) as one:
+        for name in (f"{hub.script.host}/x:1", f"localhost:{hub.script.port}/x:1", "10.255.255.1:5000/x:1"):
+            answer = one.root.problem(404, "SANDBOX_IMAGE_MISSING", "POST", "/v1/runs", json={"command": ["true"], "image": name})
+            assert "configuration" in answer["detail"], answer
+        name = "sha256:" + "0" * 64  # an id is of what is here
+        one.root.problem(404, "SANDBOX_IMAGE_MISSING", "POST", "/v1/runs", json={"command": ["true"], "image": name})
+    assert hub.script.requests == []

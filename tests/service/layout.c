@@ -26,6 +26,7 @@ static void create(void)
 	TEXT(spawner_create, hostname);
 	TEXT(spawner_create, venv);
 	TEXT(spawner_create, zero);
+	NUMBER(spawner_create, pull);
 	NUMBER(spawner_create, memory_bytes);
 	NUMBER(spawner_create, memory_swap_bytes);
 	NUMBER(spawner_create, cpus_millis);

@@ -607,7 +607,7 @@ BAD = {
     "memory_bytes": ([0, 1, 1 << 47, (1 << 64) - 1], None), "memory_swap_bytes": ([1, 127 * MB, 1 << 60], None),
     "cpus_millis": ([0, 9, 1 << 40, (1 << 64) - 1], None), "pids_limit": ([0, 1 << 23, (1 << 64) - 1], None),
     "tmpfs_count": ([1, 17, 0xffffffff], None), "volume_count": ([1, 33, 0xffffffff], None),
-    "zero": ([b"\1", b"\0\0\0\0\0\0\1"], None), "venv": (["/usr", "x", "/etc/passwd"], None),
+    "zero": ([b"\1", b"\0\0\0\0\0\1"], None), "pull": ([2, 255], None), "venv": (["/usr", "x", "/etc/passwd"], None),
     "id": (["", "sbx_", "sbx_" + "g" * 32, "sbx_" + "A" * 32, "../../etc/passwd", "sbx_" + "a" * 33, b"sbx_" + b"a" * 32 + b"\0x",
             "x" * 40], None),
 }
