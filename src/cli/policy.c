@@ -193,7 +193,7 @@ static void print_explained(const struct target *t, const struct explained *x)
 	for (size_t i = 0; i < x->count; i++) {
 		const struct network_answer *a = &x->stage[i].answer;
 
-		printf("  %-12s %-9s ", x->stage[i].name, verdict_name(a->verdict));
+		printf("  %-24s %-10s ", x->stage[i].name, verdict_name(a->verdict));
 		if (a->rule) {
 			print_text(a->rule);
 			printf(" (%s)", a->source);
@@ -204,12 +204,12 @@ static void print_explained(const struct target *t, const struct explained *x)
 		}
 		putchar('\n');
 		if (a->rule && a->verdict == VERDICT_DENY)
-			printf("  %-12s %-9s %s\n", "", "", a->why);
+			printf("  %-24s %-10s %s\n", "", "", a->why);
 	}
 	if (x->credential)
-		printf("  %-12s %s is added\n", "credential", x->credential);
+		printf("  %-24s %s is added\n", "credential", x->credential);
 	if (x->stage[0].answer.passthrough)
-		printf("  %-12s TLS is never opened\n", "passthrough");
+		printf("  %-24s TLS is never opened\n", "passthrough");
 }
 
 static json_t *stage_json(const struct stage *s)
@@ -283,7 +283,7 @@ static json_t *lines_json(const char *text)
 	while (*text) {
 		size_t n = strcspn(text, "\n");
 
-		if (n)
+		if (n && *text != '#')
 			json_array_append_new(list, json_stringn(text, n));
 		text += n + (text[n] ? 1 : 0);
 	}
@@ -372,6 +372,7 @@ static int explain_all(const struct asked *q, const struct args *a,
 		}
 		if (read_target(a->operands[i], method, &t, e) < 0)
 			return -1;
+		method = "";
 		explain(request, ceiling, &t, q->settings.network.resolve, &x);
 		targets++;
 		denied |= x.denied;
