@@ -61,7 +61,7 @@ def sections(text):
     """{section: {key: value as text}} of the shipped file with everything switched on, and that YAML."""
     lines, found, section = [], {}, None
     for line in text.splitlines():
-        top = re.fullmatch(r"(?:# )?(service|defaults|policy|uid_range|registries):(| [0-9:]+)", line)
+        top = re.fullmatch(r"(?:# )?(service|defaults|policy|uid_range|registries|resolve|upstream_ca|credentials):(| [0-9:]+| /\S+)", line)
         key = re.fullmatch(r"  (?:# )?(  )?([a-z_]+|[a-z.]+\.[a-z]+(?::\d+)?):(?: (\S.*))?", line)
         if top:
             section = top[1]
@@ -100,9 +100,12 @@ def test_configuration_names_every_default():
     rows = rows.get("settings", rows)
     names = {(r if isinstance(r, str) else r["name"]).replace("-", "_") for r in rows} - {"service"}  # which one answers
     assert set(found["defaults"]) == names
-    limits = {"memory", "memory_swap", "cpus", "pids_limit", "timeout", "cpu_time", "idle_timeout", "max_output"}
+    limits = {"memory", "memory_swap", "cpus", "pids_limit", "timeout", "cpu_time", "idle_timeout", "max_output",
+              "network_bytes", "network_connections"}
     assert set(found["registries"]) == {"docker.io", "registry.example.org:5000"}
-    assert set(found["policy"]) == limits | {"best_effort", "volume_roots", "images", "image_user"}
+    assert set(found["policy"]) == limits | {"best_effort", "volume_roots", "images", "image_user", "network", "network_allow",
+                                           "network_deny", "network_private"}
+    assert set(found["resolve"]) == {"registry.corp"} and set(found["credentials"]) == {"github"}
     source = (cloche.TOP / "src/sandbox/options.c").read_text()
     assert {n.replace("-", "_") for n in re.findall(r'\{"([a-z-]+)"[^}]*?amount_\w+', source)} == limits
 
