@@ -301,6 +301,7 @@ enum step connection_close(struct connection *c, bool by_reset)
 	unlink_all(c);
 	forward_free(c);
 	bytes_done(&c->in);
+	free(TAKE_PTR(c->fault));
 	side_close(c->upstream, by_reset);
 	client->owned = c;
 	side_close(client, by_reset);

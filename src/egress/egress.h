@@ -83,6 +83,8 @@ struct egress {
 	struct network_quota quota;
 	struct authority *authority; /* NULL: no TLS is opened */
 	struct trust *trust;
+	struct redactor *
+		redactor; /* of all credentials; answers have one each made of it. NULL: there are none */
 	struct names *names;
 	struct listener listeners[EGRESS_LISTENERS_MAX];
 	size_t listener_count;
@@ -167,7 +169,8 @@ struct connection {
 	struct attempt *attempt;   /* connect.c, while it is at work */
 	struct forward *forward;   /* forward.c */
 	struct question *question; /* resolver.c */
-	bool gate;                 /* tunnel.c: the client's first bytes are still to be judged */
+	char *fault; /* why TLS with the upstream did not come about; told to the first request */
+	bool gate;   /* tunnel.c: the client's first bytes are still to be judged */
 
 	struct egress_record record;
 	bool recording; /* an upstream is there, or being made */

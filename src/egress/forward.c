@@ -227,8 +227,9 @@ static enum step send_request(struct connection *c)
 	c->refuse = refuse;
 	snprintf(c->record.credential, sizeof c->record.credential, "%s",
 		 f->credential ? f->credential->name : "");
-	if (f->credential && !f->redactor)
-		f->redactor = redactor_new(&c->egress->settings);
+	redactor_free(TAKE_PTR(f->redactor));
+	if (f->credential)
+		f->redactor = redactor_dup(c->egress->redactor);
 	if (f->credential && !f->redactor)
 		return bad_request(c, 503, "out of memory");
 	f->answer_at = ANSWER_HEAD;
@@ -302,6 +303,8 @@ static enum step route(struct connection *c)
 {
 	struct forward *f = c->forward;
 
+	if (c->fault)
+		return connect_fail(c, 502, "%s", c->fault);
 	if (fits(c)) {
 		bool fresh = c->upstream->stream.shaking || !c->record.sent;
 

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/units.h"
+#include "egress/credential.h"
 #include "egress/egress.h"
 
 enum { EXIT_USAGE = 2, END_MS = 10000, FDS = EGRESS_LISTENERS_MAX + 1 };
@@ -108,6 +109,10 @@ static int configure(struct egress *g, const struct egress_config *config, int m
 	if (g->settings.opens_tls && (authority_new(&g->authority, e) < 0 ||
 				      trust_new(g->settings.upstream_ca, &g->trust, e) < 0))
 		return -1;
+	if (g->settings.credential_count)
+		g->redactor = redactor_new(&g->settings);
+	if (g->settings.credential_count && !g->redactor)
+		return err_set(e, ENOMEM, "memory that can be locked, to look for secrets");
 	if (become(config, e) < 0)
 		return -1;
 	return self_restrict(e);

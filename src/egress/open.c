@@ -115,7 +115,7 @@ static enum step judge_hello(struct connection *c, const struct hello *hello)
 	/* The other side's handshake begins at once; forward.c brings it to its end. */
 	if (stream_connect_tls(&c->upstream->stream, c->egress->trust, c->host, &e) < 0 ||
 	    stream_shake(&c->upstream->stream, &e) < 0)
-		return connect_fail(c, 502, "%s", e.text);
+		c->fault = strdup(e.text);
 	c->step = client_shake;
 	connection_wait(c, WAIT_HANDSHAKE, NULL);
 	return STEP_AGAIN;

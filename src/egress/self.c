@@ -39,6 +39,9 @@ int self_hide(struct err *e)
 {
 	const struct rlimit no_core = {1, 1};
 
+	/* Without CAP_SETPCAP it stays, of no use under no_new_privs. */
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_set(e, errno, "hide this process");
@@ -50,9 +53,6 @@ static int drop_capabilities(struct err *e)
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	const struct __user_cap_data_struct none[2] = {0};
 
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			break; /* without CAP_SETPCAP; what is left there has no use under no_new_privs */
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
 	    syscall(SYS_capset, &header, none) < 0)
 		return err_set(e, errno, "give up capabilities");

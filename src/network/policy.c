@@ -310,7 +310,7 @@ void network_policy_free(struct network_policy *p)
 bool network_policy_looks(const struct network_policy *p)
 {
 	for (size_t i = 0; i < p->rule_count; i++)
-		if (network_rule_looks(&p->rules[i]))
+		if (network_rule_looks(&p->rules[i]) && p->rules[i].scheme != SCHEME_HTTP)
 			return true;
 	return false;
 }

@@ -131,7 +131,7 @@ struct network_quota {
 struct network_quota network_quota(const struct network_policy *request,
 				   const struct network_policy *ceiling);
 
-/* Has it a rule that needs TLS to be opened: with methods or a path? */
+/* Has it a rule that needs TLS to be opened: with methods or a path, and not for http:// only? */
 bool network_policy_looks(const struct network_policy *p);
 
 /* The i-th credential named by it, or NULL. */

@@ -171,6 +171,14 @@ class Netns:
             return s
         return self.inside(connect)
 
+    def cuts(self, host, port):
+        """Is a connection to there reset, before or after it came about?"""
+        try:
+            with self.connect(host, port) as s:
+                return is_reset(s)
+        except ConnectionResetError:
+            return True
+
     def close(self):
         os.close(self.fd)
 
@@ -180,7 +188,12 @@ def listener(kind, host, port, backlog=1024):
     s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
     if not udp:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if udp:
+    if ":" in host:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    if udp and ":" in host:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        s.setsockopt(socket.IPPROTO_IPV6, 78, 1)  # IPV6_FREEBIND
+    elif udp:
         s.setsockopt(socket.IPPROTO_IP, 8, 1)  # IP_PKTINFO
     s.bind((host, port))
     if not udp:
@@ -190,7 +203,7 @@ def listener(kind, host, port, backlog=1024):
 
 
 class Egress:
-    """One cloche-egress. kinds: which listeners it gets. config: more keys of src/egress/config.h, or others in place of them."""
+    """One cloche-egress. kinds: which listeners it gets; with a 6 behind it one of IPv6. config: more keys of src/egress/config.h, or others in place of them."""
 
     PORTS = {"proxy": 3128, "http": 80, "tls": 443, "any": 3129, "dns": 53, "dns_tcp": 53}
 
@@ -259,8 +272,9 @@ class Egress:
 
     def _listen(self):
         for kind in self.kinds:
-            at = ("127.0.0.1" if kind in ("proxy", "any") else "0.0.0.0", self.PORTS[kind]) if self.netns else ("127.0.0.1", 0)
-            self.listeners[kind] = listener(kind, *at)
+            name, six = kind.rstrip("6"), kind.endswith("6")
+            local = ("::1" if six else "127.0.0.1") if name in ("proxy", "any") or not self.netns else ("::" if six else "0.0.0.0")
+            self.listeners[kind] = listener(name, local, self.PORTS[name] if self.netns else 0)
 
     def serve(self):
         if self.netns:
@@ -269,7 +283,7 @@ class Egress:
             self._listen()
         self.init = subprocess.Popen(["sleep", "1000"])
         pidfd = os.pidfd_open(self.init.pid)
-        kinds = [KINDS.index(k) for k in self.kinds]
+        kinds = [KINDS.index(k.rstrip("6")) for k in self.kinds]
         message = struct.pack("<III16II", SERVE, 8, len(kinds), *(kinds + [0] * (16 - len(kinds))), 0)
         send(self.starter, message, [self.listeners[k].fileno() for k in self.kinds] + [pidfd])
         os.close(pidfd)
