@@ -217,7 +217,8 @@ static const struct mcp_host host = {on_send, on_begin, on_cancel, on_resources}
 
 int server_start(struct server *s, struct err *e)
 {
-	const struct mcp_options o = {server_view(s), instructions};
+	const struct mcp_options o = {
+		.view = server_view(s), .instructions = instructions, .session = s->w.session};
 
 	if (worker_name(&s->w, e) < 0 || make_body(s, e) < 0)
 		return -1;
