@@ -14,9 +14,14 @@ static const char *const temporary[] = {"overloaded_error", "rate_limit_error", 
 					"timeout_error", NULL};
 
 static const struct stop_word stops[] = {
-	{"end_turn", STOP_END},     {"stop_sequence", STOP_END}, {"tool_use", STOP_TOOLS},
-	{"max_tokens", STOP_LENGTH}, {"refusal", STOP_REFUSED},   {"pause_turn", STOP_PAUSE},
-	{"model_context_window_exceeded", STOP_LENGTH}, {NULL},
+	{"end_turn", STOP_END},
+	{"stop_sequence", STOP_END},
+	{"tool_use", STOP_TOOLS},
+	{"max_tokens", STOP_LENGTH},
+	{"refusal", STOP_REFUSED},
+	{"pause_turn", STOP_PAUSE},
+	{"model_context_window_exceeded", STOP_LENGTH},
+	{NULL},
 };
 
 static char *target(const struct question *q)
@@ -220,10 +225,10 @@ static int told(json_t *messages, const struct outcome *outcomes, size_t count)
 	json_t *content = json_array();
 
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(content,
-				      json_pack("{ss ss ss sb}", "type", "tool_result",
-						"tool_use_id", outcomes[i].call->id, "content",
-						outcomes[i].text, "is_error", outcomes[i].is_error));
+		json_array_append_new(content, json_pack("{ss ss ss sb}", "type", "tool_result",
+							 "tool_use_id", outcomes[i].call->id,
+							 "content", outcomes[i].text, "is_error",
+							 outcomes[i].is_error));
 	return json_array_append_new(messages,
 				     json_pack("{ss so}", "role", "user", "content", content));
 }

@@ -94,7 +94,8 @@ int approve(const struct ask_settings *s, struct show *w, struct use *u, int sig
 	terminal = open_terminal();
 	if (!terminal) {
 		u->approval = "nobody to ask";
-		use_end(u, "This call needs a person's approval, and there is nobody to ask.", true);
+		use_end(u, "This call needs a person's approval, and there is nobody to ask.",
+			true);
 		show_note(w, "%.60s needs approval, and there is no terminal to ask on: refused",
 			  u->call->name);
 		return 0;

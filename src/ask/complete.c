@@ -12,8 +12,13 @@
 #include "base/json.h"
 
 /* 1 + 3 times; a provider that says to come back in more than a minute means later. */
-enum { TRIES = 4, FIRST_PAUSE_MS = 500, RETRY_AFTER_MAX_S = 60, CONNECT_US = 15000000,
-       WHOLE_BYTES = 8 << 20 };
+enum {
+	TRIES = 4,
+	FIRST_PAUSE_MS = 500,
+	RETRY_AFTER_MAX_S = 60,
+	CONNECT_US = 15000000,
+	WHOLE_BYTES = 8 << 20
+};
 
 /* One try: from bytes to the answer. */
 struct reading {
@@ -229,9 +234,9 @@ static uint64_t pause_us(int try, uint64_t retry_after_s)
 
 static enum asked outcome_of(enum http_end end)
 {
-	return end == HTTP_DEADLINE ? ASKED_DEADLINE
+	return end == HTTP_DEADLINE    ? ASKED_DEADLINE
 	       : end == HTTP_CANCELLED ? ASKED_CANCELLED
-				     : ASKED_FAILED;
+				       : ASKED_FAILED;
 }
 
 /* Why this try gave no answer, and whether another may follow at once. */
@@ -282,8 +287,7 @@ enum asked complete(struct asking *q, struct answer *ret, bool *ret_retryable, s
 		again = explain(q, ret, end, &h, e);
 		asked = outcome_of(end);
 		*ret_retryable = again || end == HTTP_CUT || end == HTTP_STALLED;
-		if (++tries == TRIES || !again || ret->begun ||
-		    h.retry_after_s > RETRY_AFTER_MAX_S)
+		if (++tries == TRIES || !again || ret->begun || h.retry_after_s > RETRY_AFTER_MAX_S)
 			break;
 		asked = pause_for(q, pause_us(tries - 1, h.retry_after_s), e);
 		if (asked != ASKED_DONE)

@@ -79,8 +79,7 @@ static int take_call(struct answer *a, struct part *p, const json_t *call, struc
 	p->call = answer_call(a, json_object_get(call, "id"), json_object_get(call, "name"), e);
 	if (p->call < 0)
 		return -1;
-	if (args &&
-	    (!text || text_add(&a->calls[p->call].arguments, text, strlen(text)) < 0))
+	if (args && (!text || text_add(&a->calls[p->call].arguments, text, strlen(text)) < 0))
 		return err_set(e, ENOMEM, "keep an answer");
 	return 0;
 }
@@ -123,8 +122,8 @@ static int take(struct answer *a, const json_t *event, size_t bytes, struct err 
 {
 	const json_t *candidate = json_array_get(json_object_get(event, "candidates"), 0);
 	const json_t *parts = json_object_get(json_object_get(candidate, "content"), "parts");
-	const json_t *blocked = json_object_get(json_object_get(event, "promptFeedback"),
-						"blockReason");
+	const json_t *blocked =
+		json_object_get(json_object_get(event, "promptFeedback"), "blockReason");
 
 	if (provider_check(a, event, temporary, e) < 0)
 		return -1;

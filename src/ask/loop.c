@@ -58,7 +58,7 @@ struct loop {
 	int signals;
 	uint64_t began_us;
 	json_t *steps;
-	char *answer; /* or NULL */
+	char *answer;             /* or NULL */
 	size_t answer_size, uses; /* calls in all */
 	long long input_tokens, output_tokens;
 	enum end end;
@@ -105,8 +105,8 @@ static json_t *use_record(const struct use *u)
 	return json_pack("{ss so ss sb ss* sO? sf}", "tool", u->call->name, "arguments",
 			 u->arguments ? json_incref(u->arguments)
 				      : json_stringn(raw, u->call->arguments.size),
-			 "approval", u->approval, "is_error", u->is_error, "text", u->text, "result",
-			 u->structured, "wall_ms", (double)u->took_us / 1000);
+			 "approval", u->approval, "is_error", u->is_error, "text", u->text,
+			 "result", u->structured, "wall_ms", (double)u->took_us / 1000);
 }
 
 static void on_end(void *context, const struct use *u)
@@ -120,8 +120,8 @@ static bool approve_all(struct loop *l, struct use *uses, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		show_call(&l->show, &uses[i], l->uses + i + 1);
-		if (!uses[i].text && approve(l->s, &l->show, &uses[i], l->signals,
-					     l->asking.deadline_us) < 0) {
+		if (!uses[i].text &&
+		    approve(l->s, &l->show, &uses[i], l->signals, l->asking.deadline_us) < 0) {
 			err_set(&l->e, 0, "interrupted");
 			return end_with(l, now_us() >= l->asking.deadline_us ? END_TIMEOUT
 									     : END_CANCELLED);
@@ -137,8 +137,8 @@ static bool run_uses(struct loop *l, struct use *uses, size_t count)
 	static const enum end of[] = {[TOOLS_LOST] = END_TOOLS_LOST,
 				      [TOOLS_CANCELLED] = END_CANCELLED,
 				      [TOOLS_DEADLINE] = END_TIMEOUT};
-	enum tools_end end = tools_run(&l->tools, uses, count, l->signals, l->asking.deadline_us,
-				       &l->e);
+	enum tools_end end =
+		tools_run(&l->tools, uses, count, l->signals, l->asking.deadline_us, &l->e);
 
 	return end == TOOLS_DONE || end_with(l, of[end]);
 }
@@ -278,6 +278,7 @@ static json_t *make_tools(const struct ask_settings *s)
 {
 	struct tool_view view = {.session = s->session,
 				 .open_world = s->has_network,
+				 .text_only = true,
 				 .timeout_s = s->run_timeout_s,
 				 .memory_mib = s->memory_mib};
 	enum tool_id ids[TOOL_COUNT];
@@ -298,15 +299,16 @@ static void print_transcript(const struct loop *l)
 	bool ok = l->end == END_ANSWERED;
 	size_t size;
 	_cleanup_free_ char *message = text_repair(l->e.text, strlen(l->e.text), &size);
-	json_t *all = json_pack(
-		"{ss ss ss sb ss ss? sb ss? sO? sO s{sI sI} sI sf}", "session", l->tools.session,
-		"provider", l->s->provider->name, "model", l->s->model, "ok", ok, "reason",
-		ends[l->end].name, "error_code", ok ? NULL : codes[ends[l->end].code].name,
-		"retryable", !ok && l->retryable, "message", ok ? NULL : message, "answer",
-		(json_t *)NULL, "steps", l->steps, "usage", "input_tokens",
-		(json_int_t)l->input_tokens, "output_tokens", (json_int_t)l->output_tokens,
-		"requests", (json_int_t)l->asking.attempts, "wall_ms",
-		(double)(now_us() - l->began_us) / 1000);
+	json_t *all =
+		json_pack("{ss ss ss sb ss ss? sb ss? sO? sO s{sI sI} sI sf}", "session",
+			  l->tools.session, "provider", l->s->provider->name, "model", l->s->model,
+			  "ok", ok, "reason", ends[l->end].name, "error_code",
+			  ok ? NULL : codes[ends[l->end].code].name, "retryable",
+			  !ok && l->retryable, "message", ok ? NULL : message, "answer",
+			  (json_t *)NULL, "steps", l->steps, "usage", "input_tokens",
+			  (json_int_t)l->input_tokens, "output_tokens",
+			  (json_int_t)l->output_tokens, "requests", (json_int_t)l->asking.attempts,
+			  "wall_ms", (double)(now_us() - l->began_us) / 1000);
 	_cleanup_free_ char *text = NULL;
 
 	if (all && l->answer)

@@ -15,7 +15,7 @@ static const char *const temporary[] = {"server_error", "rate_limit_exceeded", "
 					NULL};
 
 static const struct stop_word stops[] = {
-	{"stop", STOP_END},      {"tool_calls", STOP_TOOLS},        {"function_call", STOP_TOOLS},
+	{"stop", STOP_END},      {"tool_calls", STOP_TOOLS},       {"function_call", STOP_TOOLS},
 	{"length", STOP_LENGTH}, {"content_filter", STOP_REFUSED}, {NULL},
 };
 
@@ -84,7 +84,8 @@ static int take_calls(struct answer *a, const json_t *calls, struct err *e)
 
 		if (n < 0)
 			return -1;
-		if (json_is_object(arguments)) { /* an object is not what is documented, but meant */
+		if (json_is_object(
+			    arguments)) { /* an object is not what is documented, but meant */
 			_cleanup_free_ char *text = json_dumps(arguments, JSON_COMPACT);
 
 			if (!text || answer_charge(a, strlen(text), e) < 0 ||
@@ -149,9 +150,10 @@ static json_t *call_back(const struct call *c)
 static json_t *said(const struct answer *a)
 {
 	bool calls = a->call_count > 0, silent = calls && a->text.size == 0;
-	json_t *m = json_pack("{ss so}", "role", "assistant", "content",
-			      silent ? json_null()
-				     : json_stringn(a->text.data ? a->text.data : "", a->text.size));
+	json_t *m =
+		json_pack("{ss so}", "role", "assistant", "content",
+			  silent ? json_null()
+				 : json_stringn(a->text.data ? a->text.data : "", a->text.size));
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < a->call_count; i++)
@@ -165,10 +167,9 @@ static json_t *said(const struct answer *a)
 static int told(json_t *messages, const struct outcome *outcomes, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (json_array_append_new(messages,
-					  json_pack("{ss ss ss}", "role", "tool", "tool_call_id",
-						    outcomes[i].call->id, "content",
-						    outcomes[i].text)) < 0)
+		if (json_array_append_new(messages, json_pack("{ss ss ss}", "role", "tool",
+							      "tool_call_id", outcomes[i].call->id,
+							      "content", outcomes[i].text)) < 0)
 			return -1;
 	return 0;
 }

@@ -33,7 +33,8 @@ int provider_check(struct answer *a, const json_t *event, const char *const *wor
 	type = type ? type : status ? status : "";
 	for (; *words; words++)
 		a->temporary |= strcmp(*words, type) == 0;
-	return err_set(e, 0, "the answer is an error: %.60s%s%.400s", type, *type ? ": " : "", text);
+	return err_set(e, 0, "the answer is an error: %.60s%s%.400s", type, *type ? ": " : "",
+		       text);
 }
 
 void provider_count(long long *n, const json_t *value)

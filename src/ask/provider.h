@@ -29,12 +29,13 @@ struct outcome {
 
 struct provider {
 	const char *name;
-	const char *url;               /* where it is, without a slash at the end */
-	const char *const *keys;       /* variables that may hold its key, ends with NULL */
-	const char *key_field;         /* what stands before the key in its header */
-	const char *field;             /* another header, or NULL */
-	const char *format;            /* of agent/tool.h */
-	const char *const *bare_names; /* fnmatch() patterns of models that are known to be its, ends with NULL */
+	const char *url;         /* where it is, without a slash at the end */
+	const char *const *keys; /* variables that may hold its key, ends with NULL */
+	const char *key_field;   /* what stands before the key in its header */
+	const char *field;       /* another header, or NULL */
+	const char *format;      /* of agent/tool.h */
+	const char *const *
+		bare_names; /* fnmatch() patterns of models that are known to be its, ends with NULL */
 
 	/* Where the question goes, behind the URL; the caller frees. NULL without memory. */
 	char *(*target)(const struct question *q);

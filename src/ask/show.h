@@ -14,11 +14,11 @@
 
 struct show {
 	bool quiet, json;
-	int live;          /* where text goes as it comes, or -1 */
-	bool colour;       /* of standard error */
-	char rest[4];      /* the beginning of a character */
+	int live;     /* where text goes as it comes, or -1 */
+	bool colour;  /* of standard error */
+	char rest[4]; /* the beginning of a character */
 	size_t rest_size;
-	bool in_line;      /* the last byte was no line's end */
+	bool in_line; /* the last byte was no line's end */
 };
 
 void show_init(struct show *w, const struct ask_settings *s);

@@ -52,7 +52,8 @@ int sse_feed(struct sse *s, const char *data, size_t size, sse_sink sink, void *
 		if (answer == SPLITTER_TOO_LONG)
 			return err_set(e, 0, "a line of the stream is longer than %d bytes",
 				       SSE_BYTES);
-		if (!s->looked && n >= sizeof mark - 1 && memcmp(line, mark, sizeof mark - 1) == 0) {
+		if (!s->looked && n >= sizeof mark - 1 &&
+		    memcmp(line, mark, sizeof mark - 1) == 0) {
 			line += sizeof mark - 1;
 			n -= sizeof mark - 1;
 		}

@@ -101,7 +101,8 @@ static int enqueue(struct tools *t, json_t *message, struct err *e)
 	_cleanup_free_ char *text = message ? json_dumps(message, JSON_OUT) : NULL;
 
 	json_decref(message);
-	if (!text || text_add(&t->queue, text, strlen(text)) < 0 || text_add(&t->queue, "\n", 1) < 0)
+	if (!text || text_add(&t->queue, text, strlen(text)) < 0 ||
+	    text_add(&t->queue, "\n", 1) < 0)
 		return err_set(e, ENOMEM, "make a call");
 	return 0;
 }
@@ -109,8 +110,8 @@ static int enqueue(struct tools *t, json_t *message, struct err *e)
 static int request(struct tools *t, const char *method, json_t *params, struct err *e)
 {
 	return enqueue(t,
-		       json_pack("{ss sI ss so}", "jsonrpc", "2.0", "id",
-				 (json_int_t)++t->last_id, "method", method, "params", params),
+		       json_pack("{ss sI ss so}", "jsonrpc", "2.0", "id", (json_int_t)++t->last_id,
+				 "method", method, "params", params),
 		       e);
 }
 
@@ -139,7 +140,11 @@ static void take_result(struct use *u, const json_t *answer)
 		json_string_value(json_object_get(json_object_get(answer, "error"), "message"));
 
 	u->structured = json_incref(json_object_get(result, "structuredContent"));
-	use_end(u, text ? text : why ? why : "", !json_is_false(json_object_get(result, "isError")));
+	use_end(u,
+		text  ? text
+		: why ? why
+		      : "",
+		!json_is_false(json_object_get(result, "isError")));
 }
 
 static void on_line(void *context, const char *line, size_t size)

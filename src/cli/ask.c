@@ -22,8 +22,9 @@ struct ask {
 	struct spec spec;
 	struct settings settings;
 	struct strings mcp; /* what `cloche mcp` is started with */
-	const char *model, *instructions, *temperature, *max_steps, *max_tokens, *timeout, *stall_timeout,
-		*run_timeout, *tools, *approve, *env_file, *base_url, *text, *max_text;
+	const char *model, *instructions, *temperature, *max_steps, *max_tokens, *timeout,
+		*stall_timeout, *run_timeout, *tools, *approve, *env_file, *base_url, *text,
+		*max_text;
 	bool json, quiet, session, direct, has_network;
 	char **operands;
 };
@@ -51,9 +52,11 @@ const struct cli_option ask_options[] = {
 	{"approve", 0, "WHAT,...",
 	 "ask a person before calls: all, or only those whose sandbox has network or volumes [all]",
 	 FIELD(approve), .words = "all network volumes"},
-	{"session", 0, NULL, "runs work in one kept sandbox, not each in a new one", FIELD(session)},
+	{"session", 0, NULL, "runs work in one kept sandbox, not each in a new one",
+	 FIELD(session)},
 	{"text", 0, "exit|plain", "how a run is told to the model [exit]", FIELD(text)},
-	{"max-text", 0, "CHARS", "most characters of output for the model [exit: 16000 each; plain: 4000]",
+	{"max-text", 0, "CHARS",
+	 "most characters of output for the model [exit: 16000 each; plain: 4000]",
 	 FIELD(max_text)},
 	{"json", 0, NULL, "print the transcript as JSON instead of the answer", FIELD(json)},
 	{"quiet", 'q', NULL, "print nothing but the answer and errors", FIELD(quiet)},
@@ -200,7 +203,8 @@ static int put_lists(const struct ask *a, json_t *j, struct err *e)
 		json_array_append_new(mcp, json_string(a->mcp.item[i]));
 	for (size_t i = 0; i < a->spec.volume_count; i++)
 		json_array_append_new(volumes, json_string(a->spec.volumes[i].host));
-	if (json_array_size(mcp) < a->mcp.count || json_array_size(volumes) < a->spec.volume_count) {
+	if (json_array_size(mcp) < a->mcp.count ||
+	    json_array_size(volumes) < a->spec.volume_count) {
 		json_decref(mcp);
 		json_decref(volumes);
 		return err_set(e, 0, "an option of sandboxes: give text in UTF-8");
@@ -224,7 +228,8 @@ static int put_all(const struct ask *a, json_t *j, struct err *e)
 	put(j, "memory_mib", json_integer((json_int_t)(a->spec.memory_bytes >> 20)), e);
 	if (put_text(j, "model", a->model, e) < 0 || put_text(j, "base_url", a->base_url, e) < 0 ||
 	    put_text(j, "env_file", a->env_file, e) < 0 ||
-	    put_text(j, "system", a->instructions ? a->instructions : default_instructions, e) < 0 ||
+	    put_text(j, "system", a->instructions ? a->instructions : default_instructions, e) <
+		    0 ||
 	    put_temperature(j, a->temperature, e) < 0 ||
 	    put_count(j, "max-steps", a->max_steps, 20, 1000, e) < 0 ||
 	    put_count(j, "max-tokens", a->max_tokens, 4096, 1000000, e) < 0 ||

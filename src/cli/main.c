@@ -26,13 +26,12 @@ static const char *const agent_rows[] = {"image",        "runtime",     "profile
 					 "best-effort",  NULL};
 
 /* The same, where --timeout and --env-file are of the whole. */
-static const char *const ask_rows[] = {"image",       "runtime",      "profile",
-				       "memory",      "memory-swap",  "cpus",
-				       "network",     "user",         "env",
-				       "workdir",     "tmpfs",        "volume",
-				       "venv",        "hostname",     "pids-limit",
-				       "cpu-time",    "idle-timeout", "max-output",
-				       "best-effort", "on-output-limit", NULL};
+static const char *const ask_rows[] = {
+	"image",    "runtime",      "profile",    "memory",      "memory-swap",
+	"cpus",     "network",      "user",       "env",         "workdir",
+	"tmpfs",    "volume",       "venv",       "hostname",    "pids-limit",
+	"cpu-time", "idle-timeout", "max-output", "best-effort", "on-output-limit",
+	NULL};
 
 #define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
