@@ -7,71 +7,12 @@
 #include <sys/random.h>
 
 #include "ask/http.h"
-#include "ask/sse.h"
+#include "ask/reading.h"
 #include "base/fd.h"
 #include "base/json.h"
 
 /* 1 + 3 times; a provider that says to come back in more than a minute means later. */
-enum {
-	TRIES = 4,
-	FIRST_PAUSE_MS = 500,
-	RETRY_AFTER_MAX_S = 60,
-	CONNECT_US = 15000000,
-	WHOLE_BYTES = 8 << 20
-};
-
-/* One try: from bytes to the answer. */
-struct reading {
-	const struct provider *p;
-	struct answer *a;
-	struct sse sse;
-	struct text whole; /* of an answer that is not streamed */
-	bool streamed;
-};
-
-static int take_event(void *context, const char *data, size_t size, struct err *e)
-{
-	struct reading *r = context;
-	_cleanup_json_ json_t *event = NULL;
-
-	if (r->a->finished && size == 6 && memcmp(data, "[DONE]", 6) == 0)
-		return 0;
-	event = json_read_output(data, size, e);
-	if (!event)
-		return err_prefix(e, "the stream is not understood");
-	return r->p->take(r->a, event, size, e);
-}
-
-static int take(void *context, const char *type, const char *data, size_t size, struct err *e)
-{
-	struct reading *r = context;
-
-	if (strcmp(type, "text/event-stream") == 0) {
-		r->streamed = true;
-		return sse_feed(&r->sse, data, size, take_event, r, e);
-	}
-	if (strcmp(type, "application/json") != 0)
-		return err_set(e, 0, "the answer is of type \"%.60s\", no event stream and no JSON",
-			       type);
-	if (r->whole.size + size > WHOLE_BYTES)
-		return err_set(e, 0, "the answer is longer than %d bytes", WHOLE_BYTES);
-	return text_add(&r->whole, data, size) < 0 ? err_set(e, ENOMEM, "keep the answer") : 0;
-}
-
-static int take_end(struct reading *r, struct err *e)
-{
-	_cleanup_json_ json_t *whole = NULL;
-
-	if (!r->streamed) {
-		whole = r->whole.size ? json_read_output(r->whole.data, r->whole.size, e) : NULL;
-		if (!whole)
-			return r->whole.size ? err_prefix(e, "the answer is not understood")
-					     : err_set(e, 0, "the answer is empty");
-		if (r->p->take_whole(r->a, whole, r->whole.size, e) < 0)
-			return -1;
-	}
-	return r->a->finished ? 0 : err_set(e, 0, "the answer broke off before its end");
-}
+enum { TRIES = 4, FIRST_PAUSE_MS = 500, RETRY_AFTER_MAX_S = 60, CONNECT_US = 15000000 };
 
 /* ---- asking once ---- */
 
@@ -118,7 +59,7 @@ static enum http_end ask_once(const struct asking *q, struct answer *a, struct h
 	size_t count = 0, size;
 	_cleanup_free_ char *body = make_body(q, &size);
 	_cleanup_url_ struct url url = {0};
-	struct reading r = {.p = s->provider, .a = a};
+	struct reading r = {.provider = s->provider, .answer = a};
 	const struct http_question question = {
 		.url = &url,
 		.fields = fields,
@@ -128,7 +69,7 @@ static enum http_end ask_once(const struct asking *q, struct answer *a, struct h
 		.stall_us = (uint64_t)(s->stall_s * 1e6),
 		.deadline_us = q->deadline_us,
 		.cancel_fd = q->signals,
-		.take = take,
+		.take = reading_take,
 		.context = &r,
 	};
 	enum http_end end;
@@ -145,13 +86,12 @@ static enum http_end ask_once(const struct asking *q, struct answer *a, struct h
 		return HTTP_INTERNAL;
 	end = http_ask(&question, ret, e);
 	explicit_bzero(key, sizeof key);
-	if (end == HTTP_DONE && ret->status / 100 == 2 && take_end(&r, e) < 0)
+	if (end == HTTP_DONE && ret->status / 100 == 2 && reading_end(&r, e) < 0)
 		end = HTTP_CUT;
 	/* It has said all, so how the connection ended is of no interest. */
 	if (end == HTTP_CUT && r.streamed && a->finished)
 		end = HTTP_DONE;
-	sse_done(&r.sse);
-	text_done(&r.whole);
+	reading_done(&r);
 	return end;
 }
 

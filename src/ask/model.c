@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.c - from the one setting MODEL to a provider and its name for the model. */
+#include "ask/model.h"
+
 #include <fnmatch.h>
 #include <string.h>
-
-#include "ask/settings.h"
 
 static const struct provider *const providers[] = {&provider_anthropic, &provider_openai,
 						   &provider_gemini};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ask/envfile.h"
+#include "ask/model.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "registry/address.h"

@@ -44,9 +44,4 @@ char **ask_settings_environment(const struct ask_settings *s) must_check;
 /* Whether this text holds the key; overwrite it there. */
 void ask_settings_redact(const struct ask_settings *s, char *text);
 
-/* The family of a model, and its name there: "anthropic/NAME", "google_genai:NAME", or a name that is known;
- * with a BASE_URL any other is OpenAI's. */
-int model_choose(const char *model, bool has_url, const struct provider **ret_provider,
-		 const char **ret_name, struct err *e) must_check;
-
 #endif
