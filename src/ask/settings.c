@@ -8,9 +8,9 @@
 
 #include "ask/envfile.h"
 #include "ask/model.h"
+#include "base/address.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "registry/address.h"
 
 #define MODEL_DEFAULT "claude-opus-4-8"
 

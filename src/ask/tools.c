@@ -90,7 +90,7 @@ void tools_stop(struct tools *t)
 	fd_close(&pidfd);
 	fd_close(&t->out);
 	rpc_done(&t->lines);
-	text_done(&t->queue);
+	bytes_done(&t->queue);
 	t->pid = 0;
 }
 
@@ -101,8 +101,7 @@ static int enqueue(struct tools *t, json_t *message, struct err *e)
 	_cleanup_free_ char *text = message ? json_dumps(message, JSON_OUT) : NULL;
 
 	json_decref(message);
-	if (!text || text_add(&t->queue, text, strlen(text)) < 0 ||
-	    text_add(&t->queue, "\n", 1) < 0)
+	if (!text || !bytes_add(&t->queue, text, strlen(text)) || !bytes_add(&t->queue, "\n", 1))
 		return err_set(e, ENOMEM, "make a call");
 	return 0;
 }
@@ -176,17 +175,15 @@ static void on_line(void *context, const char *line, size_t size)
 
 static int flush(struct tools *t)
 {
-	while (t->sent < t->queue.size) {
-		ssize_t n = write(t->in, t->queue.data + t->sent, t->queue.size - t->sent);
+	while (t->queue.size > 0) {
+		ssize_t n = write(t->in, t->queue.data + t->queue.start, t->queue.size);
 
 		if (n < 0 && errno == EAGAIN)
 			return 0;
 		if (n < 0 && errno != EINTR)
 			return -1;
-		t->sent += n > 0 ? (size_t)n : 0;
+		bytes_drop(&t->queue, n > 0 ? (size_t)n : 0);
 	}
-	text_done(&t->queue);
-	t->sent = 0;
 	return 0;
 }
 
@@ -211,7 +208,7 @@ static bool is_busy(const struct tools *t)
 static enum tools_end turn(struct tools *t, int signals, uint64_t deadline_us)
 {
 	struct pollfd p[] = {{t->out, POLLIN, 0},
-			     {t->queue.size > t->sent ? t->in : -1, POLLOUT, 0},
+			     {t->queue.size > 0 ? t->in : -1, POLLOUT, 0},
 			     {signals, POLLIN, 0}};
 	uint64_t now = now_us();
 

@@ -13,6 +13,7 @@
 
 #include "agent/rpc.h"
 #include "ask/settings.h"
+#include "base/bytes.h"
 
 /* One call, from its wish to what it came to. */
 struct use {
@@ -31,8 +32,7 @@ struct tools {
 	int in, out;
 	char session[64]; /* its name in the service's records; "" */
 	struct rpc_lines lines;
-	struct text queue; /* not sent yet */
-	size_t sent;
+	struct bytes queue; /* not sent yet */
 	long long last_id;
 	struct use *uses; /* under way */
 	size_t count;

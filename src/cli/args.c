@@ -24,6 +24,10 @@ bool verb_takes(const struct verb *verb, const struct option *o)
 {
 	const char *const *names = verb->sandbox_options;
 
+	/* An option of the verb's own hides the sandbox's of that name. */
+	for (const struct cli_option *own = verb->options; own && own->name; own++)
+		if (strcmp(own->name, o->name) == 0)
+			return false;
 	if (!names || names == sandbox_options_all)
 		return names != NULL;
 	for (; *names; names++)

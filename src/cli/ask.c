@@ -25,7 +25,7 @@ struct ask {
 	const char *model, *instructions, *temperature, *max_steps, *max_tokens, *timeout,
 		*stall_timeout, *run_timeout, *tools, *approve, *env_file, *base_url, *text,
 		*max_text;
-	bool json, quiet, session, direct, has_network;
+	bool json, quiet, session, direct;
 	char **operands;
 };
 
@@ -106,8 +106,6 @@ static int set_option(void *values, const struct option *o, const char *value, s
 
 	if (strcmp(o->name, "env") == 0 && check_env(value, e) < 0)
 		return -1;
-	if (strcmp(o->name, "network") == 0)
-		a->has_network = strcmp(value, "none") != 0;
 	if (spec_set(&a->spec, o, value, e) < 0)
 		return -1;
 	a->settings.origins[o - options] = ORIGIN_FLAG;
@@ -224,7 +222,7 @@ static int put_all(const struct ask *a, json_t *j, struct err *e)
 	put(j, "json", json_boolean(a->json), e);
 	put(j, "quiet", json_boolean(a->quiet), e);
 	put(j, "session", json_boolean(a->session), e);
-	put(j, "network", json_boolean(a->has_network), e);
+	put(j, "network", json_boolean(a->spec.network.mode != NETWORK_NONE), e);
 	put(j, "memory_mib", json_integer((json_int_t)(a->spec.memory_bytes >> 20)), e);
 	if (put_text(j, "model", a->model, e) < 0 || put_text(j, "base_url", a->base_url, e) < 0 ||
 	    put_text(j, "env_file", a->env_file, e) < 0 ||

@@ -25,14 +25,6 @@ static const char *const agent_rows[] = {"image",        "runtime",     "profile
 					 "idle-timeout", "max-output",  "on-output-limit",
 					 "best-effort",  NULL};
 
-/* The same, where --timeout and --env-file are of the whole. */
-static const char *const ask_rows[] = {
-	"image",    "runtime",      "profile",    "memory",      "memory-swap",
-	"cpus",     "network",      "user",       "env",         "workdir",
-	"tmpfs",    "volume",       "venv",       "hostname",    "pids-limit",
-	"cpu-time", "idle-timeout", "max-output", "best-effort", "on-output-limit",
-	NULL};
-
 #define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
 
@@ -92,7 +84,7 @@ const struct verb verbs[] = {
 	 .more = "call: ARGUMENTS is the JSON that the model sent, without it stdin; what is printed goes back to\n"
 		 "the model, whatever happened. With --name the name stands for run_python.\n"},
 	{"ask", "[OPTION...] QUESTION | -", "ask a model that runs its code in sandboxes", verb_ask,
-	 ask_options, ask_rows, EVERYWHERE,
+	 ask_options, agent_rows, EVERYWHERE,
 	 .more = "The answer is on standard output, all else on standard error. Keys are ANTHROPIC_API_KEY, OPENAI_API_KEY,\n"
 		 "GEMINI_API_KEY or GOOGLE_API_KEY, in the environment or in .env; they never reach a sandbox. Exit status: 0 there\n"
 		 "is an answer, 125 there is none (MODEL_COMPLETION_FAILED in --json), 130 interrupted. docs/ask.md has more.\n"},

@@ -184,6 +184,7 @@ struct tool_view server_view(const struct server *s)
 
 	return (struct tool_view){.kept = !s->w.wants_result,
 				  .session = s->here.session,
+				  .open_world = spec->network.mode != NETWORK_NONE,
 				  .timeout_s = (double)spec->timeout_us / 1e6,
 				  .memory_mib = own ? (size_t)(spec->memory_bytes >> 20) : 0};
 }

@@ -266,7 +266,8 @@ static enum framing_state frame(const char *data, uint64_t size, char *out, size
 	size_t n;
 
 	*ret_used = 0;
-	assert_int_equal(head_parse(head, sizeof head - 1, HEAD_SERVER, &limits, &parser, &h, &why), 0);
+	assert_int_equal(head_parse(head, sizeof head - 1, HEAD_SERVER, &limits, &parser, &h, &why),
+			 0);
 	head_done(&h);
 	framing_begin(&f, size);
 	do {
