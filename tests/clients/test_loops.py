@@ -4,12 +4,13 @@ run_python, then another with broken arguments where the wire allows it, then te
 same documentation's shapes."""
 import json
 import os
+import shutil
 import subprocess
 
 import clients
 import cloche
 import pytest
-from provider import Provider
+from provider import Provider, openai
 
 pytestmark = pytest.mark.needs("native", "python")
 QUESTION = "What is the 30th Fibonacci number? Use code."
@@ -19,7 +20,10 @@ CODE = "a, b = 0, 1\nfor _ in range(30): a, b = b, a + b\nprint(a)"
 def run(name, tmp_path, _requirements="requirements.txt", **env):
     (tmp_path / "cloche").symlink_to(cloche.binary())
     env = cloche.environment({"CLOCHE_DIRECT": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL": "scripted", **env})
-    done = subprocess.run([clients.python(_requirements), cloche.TOP / "examples" / name, QUESTION], env=env, capture_output=True, text=True, timeout=60)
+    command = [clients.python(_requirements), cloche.TOP / "examples" / name]
+    if name.endswith(".mjs"):  # node looks for packages beside the program
+        command = ["node", shutil.copy(cloche.TOP / "examples" / name, clients.node("agents"))]
+    done = subprocess.run([*command, QUESTION], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -89,3 +93,18 @@ def test_agents(tmp_path, name, model, answer):
     (told,) = (m for m in p.asked[1].json["messages"] if m["role"] == "tool")
     content = told["content"] if isinstance(told["content"], str) else "".join(c["text"] for c in told["content"])
     assert told["tool_call_id"] == "call_1" and (answer in content or answer in json.loads(content)["text"]), told
+
+
+@pytest.mark.parametrize("name, model, requirements", [
+    pytest.param("vercel_ai.mjs", "scripted", None, marks=pytest.mark.needs("node")),
+    pytest.param("langgraph_agent.mjs", "scripted", None, marks=pytest.mark.needs("node")),
+    ("smolagents_tool.py", "scripted", "requirements-more.txt"), ("litellm_loop.py", "openai/scripted", "requirements-more.txt")])
+def test_more_agents(tmp_path, name, model, requirements):
+    """The same in JavaScript, and frameworks with dependencies of their own."""
+    end = openai.whole("It is 832040.")
+    if name.startswith("smolagents"):  # its answer is a call, too
+        end = openai.whole("", [("call_2", "final_answer", json.dumps({"answer": "It is 832040."}))])
+    with Provider(openai.whole("I compute.", [("call_1", "run_python", json.dumps({"code": CODE}))]), end) as p:
+        printed = run(name, tmp_path, requirements, OPENAI_BASE_URL=p.url + "/v1", OPENAI_API_KEY="x", MODEL=model, LITELLM_LOCAL_MODEL_COST_MAP="True")
+    assert printed == "It is 832040.\n" and len(p.asked) == 2
+    assert "run_python" in [t["function"]["name"] for t in p.asked[0].json["tools"]] and "832040" in json.dumps(p.asked[1].json["messages"][-1])

@@ -4,6 +4,7 @@ provider, keys, .env, approval, limits and Ctrl-C."""
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -606,6 +607,21 @@ def test_text_comes_as_it_is_made():
         os.waitpid(pid, 0)
         os.close(terminal)
     assert time.monotonic() - began - first > 1 and got.count(b"First half, second half.") == 1
+
+
+def test_the_document_shows_what_is_seen():
+    """docs/ask.md's picture of a terminal, but for the time."""
+    text = (cloche.TOP / "docs" / "ask.md").read_text().partition("```text\n")[2].partition("```")[0]
+    with Provider(anthropic.turn("I compute it.", [("c1", "run_python", FIBONACCI)]), anthropic.turn("The 30th Fibonacci number is 832040.")) as p:
+        status, got = on_terminal([QUESTION], environment(anthropic, p, {"NO_COLOR": "1"}))
+    assert status == 0 and re.sub(r"in \d+ ms", "in 34 ms", got) == text
+
+
+def test_the_document_has_every_option():
+    told = (cloche.TOP / "docs" / "ask.md").read_text()
+    listed = run(["--help"], environment()).out.partition("options:")[2].partition("--help")[0]
+    options = re.findall(r"--([a-z-]+)", listed)
+    assert len(options) > 15 and not [o for o in options if f"--{o}" not in told]
 
 
 def test_quiet():

@@ -10,6 +10,7 @@ events, OpenAI's Chat Completions with its chunks, Gemini's generateContent with
 against the published SDKs.
 """
 import http.server
+import itertools
 import json
 import select
 import socket
@@ -182,6 +183,7 @@ class Anthropic:
 
 
 class OpenAI:
+    ids = itertools.count()  # LangGraph takes two messages of one id for one
     name, key, model, base = "openai", "OPENAI_API_KEY", "gpt-scripted", "/v1"
     path = "/v1/chat/completions"
 
@@ -208,7 +210,7 @@ class OpenAI:
         message = {"role": "assistant", "content": text or None}
         if calls:
             message["tool_calls"] = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
-        return whole({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": self.model,
+        return whole({"id": f"chatcmpl-{next(self.ids)}", "object": "chat.completion", "created": 1, "model": self.model,
                       "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
                       "choices": [{"index": 0, "finish_reason": stop or ("tool_calls" if calls else "stop"), "message": message}]})
 
