@@ -21,7 +21,7 @@ ALLOWED = {
     "init": {"protocol", "native", "zygote"},  # the program inside: isolates itself with native's steps
     "image": BELOW_RUNTIME,
     "imaging": BELOW_RUNTIME | {"image", "registry", "settings"},  # cloche-image and cloche-decode
-    "registry": {"base", "image"},  # libcurl: for cloche-image only
+    "registry": {"base", "image"},  # libcurl: for programs that are not started once per run
     "network": {"base"},  # what a sandbox may connect to: text in, decisions out, no sockets
     "egress": {"base", "network", "http"},  # cloche-egress: the one process of a sandbox that connects outwards
     "native": BELOW_RUNTIME | {"protocol", "image", "egress"},  # egress: wire.h
@@ -34,11 +34,12 @@ ALLOWED = {
     "service": SERVICES | {"http", "tar", "agent"},
     "api": SERVICES | {"service"},
     "agent": BELOW_RUNTIME | {"client"},  # tools for models, their protocol, and what does them by requests to a service
+    "ask": BELOW_RUNTIME | {"agent", "native", "registry"},  # cloche-ask: models' APIs by libcurl
     "job": SERVICES | {"agent"},
     "zygote": {"base", "native"},  # inside an interpreter: joins what native prepared
     "lib": RUNTIMES,
     "client": BELOW_RUNTIME | {"tar"},  # the command line's side of the service's API
-    "cli": SERVICES | {"client", "agent"},
+    "cli": SERVICES | {"client", "agent", "ask"},
 }
 PUBLIC = "cloche"  # <cloche/cloche.h>: not from base
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)

@@ -277,6 +277,9 @@ static void do_initialize(struct asked *q)
 	q->m->initialized = true;
 	result = json_pack("{ss so so}", "protocolVersion", mcp_revisions[r], "capabilities",
 			   capabilities(q->m, r), "serverInfo", server_info(r));
+	if (q->m->options.session)
+		json_object_set_new(result, "_meta",
+				    json_pack("{ss}", "cloche/session", q->m->options.session));
 	if (q->m->options.instructions)
 		json_object_set_new(result, "instructions",
 				    json_string(q->m->options.instructions));

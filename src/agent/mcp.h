@@ -61,6 +61,8 @@ struct mcp_host {
 struct mcp_options {
 	struct tool_view view; /* by_id is set by the era */
 	const char *instructions;
+	const char *
+		session; /* its name in the service's records, told in _meta of initialize; or NULL */
 	bool asked_only; /* nothing reaches the client that is no answer to it: no list_changed */
 };
 

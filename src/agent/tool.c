@@ -239,7 +239,7 @@ static void tell_run(FILE *f, const struct tool_view *view)
 		fprintf(f, " Every call gets a new, empty sandbox that is thrown away afterwards, "
 			   "unless \"sandbox\" names a kept one, where files stay.");
 	}
-	if (view->kept && !view->session)
+	if (view->kept && !view->session && !view->text_only)
 		fprintf(f, " Files that the program writes to /output come back: images are shown, "
 			   "others are listed.");
 }

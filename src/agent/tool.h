@@ -33,6 +33,7 @@ struct tool_view {
 	bool by_id;         /* they are always named: no sandbox belongs to the connection */
 	bool session;       /* run_* without a sandbox run in the session's own */
 	bool open_world;    /* programs may reach a network */
+	bool text_only;     /* the model gets texts, no images */
 	double timeout_s;   /* of one run; also the most a model may ask for */
 	size_t memory_mib;  /* of one sandbox; 0: not known here */
 	const char *rename; /* the name of the only tool, or NULL */

@@ -24,6 +24,10 @@ bool verb_takes(const struct verb *verb, const struct option *o)
 {
 	const char *const *names = verb->sandbox_options;
 
+	/* An option of the verb's own hides the sandbox's of that name. */
+	for (const struct cli_option *own = verb->options; own && own->name; own++)
+		if (strcmp(own->name, o->name) == 0)
+			return false;
 	if (!names || names == sandbox_options_all)
 		return names != NULL;
 	for (; *names; names++)
@@ -118,6 +122,39 @@ static int apply(struct args *a, const struct match *m, const char *value, struc
 	return 0;
 }
 
+/* Is this a list of some of these words (which have blanks between them)? */
+static bool is_of(const char *words, const char *list)
+{
+	for (;;) {
+		size_t n = strcspn(list, ","), k;
+		const char *word = words;
+
+		for (; *word; word += k + strspn(word + k, " ")) {
+			k = strcspn(word, " ");
+			if (k == n && strncmp(word, list, n) == 0)
+				break;
+		}
+		if (n == 0 || !*word)
+			return false;
+		if (!list[n])
+			return true;
+		list += n + 1;
+	}
+}
+
+/* The value that stands in the next argument; moves *i to it. */
+static const char *next_value(const struct match *m, int argc, char **argv, int *i, struct err *e)
+{
+	const char *words = m->own ? m->own->words : NULL;
+
+	if (words && (*i + 1 >= argc || !is_of(words, argv[*i + 1])))
+		return words; /* its first word, up to a blank */
+	if (*i + 1 < argc)
+		return argv[++*i];
+	err_set(e, 0, "option %.60s needs a value", argv[*i]);
+	return NULL;
+}
+
 /* One option at argv[*i]; moves *i to its last argument. *ret_last: operands follow. */
 static int parse_option(struct args *a, int argc, char **argv, int *i, bool *ret_last,
 			struct err *e)
@@ -147,9 +184,9 @@ static int parse_option(struct args *a, int argc, char **argv, int *i, bool *ret
 		return err_set(e, 0, "option %.*s takes no value", (int)n + (is_long ? 2 : 1), arg);
 	}
 	if (m.takes_value && !attached) {
-		if (*i + 1 >= argc)
-			return err_set(e, 0, "option %.60s needs a value", arg);
-		value = argv[++*i];
+		value = next_value(&m, argc, argv, i, e);
+		if (!value)
+			return -1;
 	}
 	return apply(a, &m, value, e);
 }

@@ -10,6 +10,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -30,6 +31,9 @@ struct cli_option {
 	size_t offset;
 	bool list;
 	bool last; /* what follows are operands */
+	/* The value may be left out, and is then the first of these words. A following argument is the value
+	 * only if it is one of them, or several with commas between; or NULL. */
+	const char *words;
 };
 
 /* How far options may stand behind operands. */
@@ -59,7 +63,7 @@ bool verb_takes(const struct verb *verb, const struct option *o);
 extern const struct cli_option language_options[], json_options[], create_options[], ls_options[],
 	exec_options[], ps_options[], logs_options[], cp_options[], renew_options[],
 	events_options[], audit_options[], top_options[], key_options[], serve_options[],
-	mcp_options[], tools_options[], image_options[], policy_options[];
+	mcp_options[], tools_options[], ask_options[], image_options[], policy_options[];
 
 /* A parsed command line. */
 struct args {
@@ -96,6 +100,7 @@ int verb_top(const struct verb *verb, int argc, char **argv);
 int verb_key(const struct verb *verb, int argc, char **argv);
 int verb_mcp(const struct verb *verb, int argc, char **argv);
 int verb_tools(const struct verb *verb, int argc, char **argv);
+int verb_ask(const struct verb *verb, int argc, char **argv);
 int verb_image(const struct verb *verb, int argc, char **argv);
 int verb_serve(const struct verb *verb, int argc, char **argv);
 int verb_doctor(const struct verb *verb, int argc, char **argv);
@@ -114,6 +119,11 @@ int image_pull(const char *name, bool quiet, struct err *e) must_check;
 /* help.c: to stdout (--help) or stderr (wrong usage). */
 void print_usage(FILE *out);
 void print_verb_help(FILE *out, const struct verb *verb);
+
+/* program.c: this program; one of its companions, beside it when built, else where it is installed. */
+enum { PROGRAM_NAME = 32, PROGRAM_PATH = PATH_MAX + PROGRAM_NAME };
+int program_self(char path[PROGRAM_PATH], struct err *e) must_check;
+int program_find(const char *name, char path[PROGRAM_PATH], struct err *e) must_check;
 
 /* scope.c: set XDG_RUNTIME_DIR where su and cron leave it out. */
 void scope_find_runtime_dir(void);

@@ -123,6 +123,11 @@ const struct verb verbs[] = {
 	 tools_options, agent_rows, EVERYWHERE, .words = "call run_python run_node run_shell",
 	 .more = "call: ARGUMENTS is the JSON that the model sent, without it stdin; what is printed goes back to\n"
 		 "the model, whatever happened. With --name the name stands for run_python.\n"},
+	{"ask", "[OPTION...] QUESTION | -", "ask a model that runs its code in sandboxes", verb_ask,
+	 ask_options, agent_rows, EVERYWHERE,
+	 .more = "The answer is on standard output, all else on standard error. Keys are ANTHROPIC_API_KEY, OPENAI_API_KEY,\n"
+		 "GEMINI_API_KEY or GOOGLE_API_KEY, in the environment or in .env; they never reach a sandbox. Exit status: 0 there\n"
+		 "is an answer, 125 there is none (MODEL_COMPLETION_FAILED in --json), 130 interrupted. docs/ask.md has more.\n"},
 	{"image", "pull IMAGE... | import FILE|FOLDER|- [NAME[:TAG]] | ls | inspect IMAGE... | rm IMAGE... | prune",
 	 "pull, import, list and remove images", verb_image,
 	 image_options, EVERYWHERE, .words = "pull import ls inspect rm prune",

@@ -184,6 +184,7 @@ struct tool_view server_view(const struct server *s)
 
 	return (struct tool_view){.kept = !s->w.wants_result,
 				  .session = s->here.session,
+				  .open_world = spec->network.mode != NETWORK_NONE,
 				  .timeout_s = (double)spec->timeout_us / 1e6,
 				  .memory_mib = own ? (size_t)(spec->memory_bytes >> 20) : 0};
 }
@@ -217,7 +218,8 @@ static const struct mcp_host host = {on_send, on_begin, on_cancel, on_resources}
 
 int server_start(struct server *s, struct err *e)
 {
-	const struct mcp_options o = {server_view(s), instructions};
+	const struct mcp_options o = {
+		.view = server_view(s), .instructions = instructions, .session = s->w.session};
 
 	if (worker_name(&s->w, e) < 0 || make_body(s, e) < 0)
 		return -1;

@@ -5,8 +5,10 @@ import subprocess
 from pathlib import Path
 
 import cloche
+import provider
 import pytest
 import service as services
+from ask import FIBONACCI
 
 pytestmark = pytest.mark.needs("native", "root")
 
@@ -36,8 +38,8 @@ def shell(tmp_path):
     env = {"PATH": f"{tmp_path}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8",
            "SECRET": "of the caller"}
 
-    def run(command):
-        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL,
+    def run(command, **more):
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env={**env, **more}, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
         return done.stdout.decode()
     return run
@@ -48,8 +50,11 @@ def test_there_are_ten_examples():
 
 
 def test_examples_print_what_the_readme_says(shell):
+    model = provider.anthropic  # its part is replayed, the code it writes is run
     for command, expected in examples():
-        assert shell(command) == expected, command
+        with provider.Provider(model.turn("I compute it.", [("c1", "run_python", FIBONACCI)]), model.turn("The 30th Fibonacci number is 832040.")) as p:
+            assert shell(command, BASE_URL=p.url, ANTHROPIC_API_KEY="scripted") == expected, command
+        assert len(p.asked) == (2 if "cloche ask" in command else 0) and all("832040" in q.body.decode() for q in p.asked[1:])
 
 
 def test_the_service_prints_what_the_readme_says(tmp_path):

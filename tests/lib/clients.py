@@ -53,9 +53,9 @@ def make_python(requirements="requirements.txt"):
 
 
 @functools.cache
-def make_node():
-    where = os.path.join(folder(), "node")
-    return _made(where, [HERE / "package.json", HERE / "package-lock.json"], [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]])
+def make_node(lists="."):
+    where = os.path.join(folder(), "node" if lists == "." else f"node-{lists}")
+    return _made(where, [HERE / lists / "package.json", HERE / lists / "package-lock.json"], [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]])
 
 
 def python(requirements="requirements.txt"):
@@ -65,8 +65,8 @@ def python(requirements="requirements.txt"):
     return os.path.join(where, "env", "bin", "python")
 
 
-def node():
-    """A folder with node_modules; skips the calling test without it."""
-    where, why = make_node()
+def node(lists="."):
+    """A folder with node_modules, of the lists in this folder; skips the calling test without it."""
+    where, why = make_node(lists)
     cloche.need("npm-clients", where is not None, why and f"packages from npm: {why}")
     return where
