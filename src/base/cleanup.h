@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static inline void cleanup_free(void *p)
@@ -36,6 +37,16 @@ static inline void fd_close(int *fd)
 #define _cleanup_(f)    __attribute__((cleanup(f)))
 #define _cleanup_free_  _cleanup_(cleanup_free)
 #define _cleanup_close_ _cleanup_(fd_close)
+
+/* Overwrite, then free, and leave NULL: for what nobody should find in memory. */
+static inline void secret_free(char **text)
+{
+	if (*text)
+		explicit_bzero(*text, strlen(*text));
+	free(*text);
+	*text = NULL;
+}
+#define _cleanup_secret_ _cleanup_(secret_free)
 
 #define TAKE(var, nothing)                     \
 	({                                     \

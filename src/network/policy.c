@@ -107,7 +107,10 @@ static int line_preset(struct reader *r, const char *rest, struct err *e)
 	if (r->source)
 		return err_set(e, 0, "preset %s: stands within another's lines", name);
 	if (strcmp(rest, "{") != 0)
-		return err_set(e, 0, "preset %s: its lines have not been put in", name);
+		return err_set(
+			e, 0,
+			"preset %s: its lines have not been put in (a preset stands in a request only)",
+			name);
 	more = reallocarray(r->p->sources, r->p->source_count + 1, sizeof *more);
 	if (!more)
 		return err_set(e, ENOMEM, "keep a preset");

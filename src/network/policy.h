@@ -79,6 +79,15 @@ void network_policy_free(struct network_policy *p);
 int network_rule_check(const char *verb, const char *text, struct err *e) must_check;
 int network_name_check(const char *name, struct err *e) must_check;
 
+/* May somebody else's "allow TEXT" lead to private addresses: are its within= networks, and its host if that is such an
+ * address, inside of these ("10.0.0.0/8")? -1 and e with EPERM if not. */
+int network_rule_check_private(const char *text, const char *const *nets, size_t count,
+			       struct err *e) must_check;
+int network_private_check(const char *net, struct err *e) must_check;
+
+/* The i-th thing that whoever wrote the rules should know, a sentence: a wildcard below which anybody can have a name. */
+bool network_warning(const struct network_policy *p, size_t i, char *text, size_t size);
+
 /* What is asked. A connection is asked about before anything is resolved (stage CONNECT), then its addresses
  * (ADDRESS), and each request in it where it can be seen (REQUEST). */
 struct network_ask {

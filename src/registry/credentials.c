@@ -21,15 +21,6 @@
 static const char *const hub_names[] = {"docker.io", "index.docker.io", "registry-1.docker.io",
 					"registry.hub.docker.com"};
 
-void secret_free(char **text)
-{
-	if (*text) {
-		explicit_bzero(*text, strlen(*text));
-		free(*text);
-	}
-	*text = NULL;
-}
-
 void credentials_done(struct credentials *c)
 {
 	secret_free(&c->user);

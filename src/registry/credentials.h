@@ -32,10 +32,6 @@ struct credentials {
 int credentials_find(const char *folder, const char *registry, int cancel_fd, uint64_t timeout_us,
 		     struct credentials *ret, struct err *e) must_check;
 
-/* Overwrite, then free, and leave NULL: for what nobody should find in memory. */
-void secret_free(char **text);
-#define _cleanup_secret_ _cleanup_(secret_free)
-
 /* Nothing of it stays in memory. */
 void credentials_done(struct credentials *c);
 
