@@ -369,6 +369,7 @@ static int start_from(struct body *b, enum body_kind kind, struct service *v,
 {
 	if (spec_init(&b->spec, e) < 0)
 		return -1;
+	settings->network.serves_others = true;
 	if (v->file && settings_from_json(settings, &b->spec, v->file, v->file_name, true, e) < 0)
 		return -1;
 	b->life_us = LIFE_DEFAULT_US;

@@ -145,13 +145,13 @@ static bool is_list_of_texts(const json_t *list)
 }
 
 /* Names of modules as an import statement has them. */
-static int check_modules(const json_t *list, struct err *e)
+static int check_modules(const char *key, const json_t *list, struct err *e)
 {
 	json_t *name;
 	size_t i;
 
 	if (!json_is_array(list) || json_array_size(list) > 64)
-		return err_set(e, 0, "policy: python_modules must be a list of at most 64 names");
+		return err_set(e, 0, "policy: %s must be a list of at most 64 names", key);
 	json_array_foreach((json_t *)(uintptr_t)list, i, name) {
 		const char *text = json_string_value(name);
 
@@ -159,58 +159,87 @@ static int check_modules(const json_t *list, struct err *e)
 		    strspn(text,
 			   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") !=
 			    strlen(text))
-			return err_set(e, 0, "policy: python_modules: %.60s is no module's name",
+			return err_set(e, 0, "policy: %s: %.60s is no module's name", key,
 				       text ? text : "?");
 	}
 	return 0;
 }
 
-static bool is_no_maximum(const char *key)
+static int check_only_false(const char *key, const json_t *value, struct err *e)
 {
-	static const char *const keys[] = {"volume_roots",   "best_effort", "prepared_python",
-					   "python_modules", "images",      "image_user"};
+	return json_is_string(value) && strcmp(json_string_value(value), "false") == 0
+		       ? 0
+		       : err_set(e, 0, "policy: %s can only be false", key);
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		if (strcmp(key, keys[i]) == 0)
-			return true;
-	return false;
+static int check_bool(const char *key, const json_t *value, struct err *e)
+{
+	const char *text = json_is_string(value) ? json_string_value(value) : "";
+
+	return strcmp(text, "true") == 0 || strcmp(text, "false") == 0
+		       ? 0
+		       : err_set(e, 0, "policy: %s is true or false", key);
+}
+
+static int check_names(const char *key, const json_t *value, struct err *e)
+{
+	return is_list_of_texts(value) ? 0
+				       : err_set(e, 0, "policy: %s must be a list of names", key);
+}
+
+static int check_folders(const char *key, const json_t *value, struct err *e)
+{
+	return json_is_array(value) ? 0
+				    : err_set(e, 0, "policy: %s must be a list of folders", key);
+}
+
+/* What in a policy is no option's maximum; and the network's keys (network.c). */
+static const struct policy_key {
+	const char *key;
+	int (*check)(const char *key, const json_t *value, struct err *e);
+} policy_keys[] = {
+	{"best_effort", check_only_false}, {"prepared_python", check_only_false},
+	{"image_user", check_bool},        {"images", check_names},
+	{"python_modules", check_modules}, {"volume_roots", check_folders},
+};
+
+static const struct policy_key *find_policy_key(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(policy_keys); i++)
+		if (strcmp(policy_keys[i].key, key) == 0)
+			return &policy_keys[i];
+	return NULL;
+}
+
+static int check_maximum(const char *key, const json_t *value, struct err *e)
+{
+	const struct option *o = option_find(key);
+	struct spec scratch = {0};
+
+	if (!o || !o->amount || !json_is_string(value))
+		return err_set(e, 0, "policy: %.60s is no limit with a maximum", key);
+	return spec_set(&scratch, o, json_string_value(value), e) < 0 ? err_prefix(e, "policy") : 0;
 }
 
 static int check_policy(const json_t *policy, struct err *e)
 {
-	struct spec scratch = {0};
 	const char *key;
 	json_t *value;
 
 	if (!json_is_object(policy))
 		return err_set(e, 0, "policy: must be a mapping");
 	json_object_foreach((json_t *)(uintptr_t)policy, key, value) {
-		const struct option *o = option_find(key);
+		const struct policy_key *row = find_policy_key(key);
+		int r;
 
-		if (strcmp(key, "best_effort") == 0 || strcmp(key, "prepared_python") == 0) {
-			if (!json_is_string(value) ||
-			    strcmp(json_string_value(value), "false") != 0)
-				return err_set(e, 0, "policy: %s can only be false", key);
-		} else if (strcmp(key, "image_user") == 0) {
-			if (!json_is_string(value) ||
-			    (strcmp(json_string_value(value), "true") != 0 &&
-			     strcmp(json_string_value(value), "false") != 0))
-				return err_set(e, 0, "policy: image_user is true or false");
-		} else if (strcmp(key, "images") == 0) {
-			if (!is_list_of_texts(value))
-				return err_set(e, 0, "policy: images must be a list of names");
-		} else if (strcmp(key, "python_modules") == 0) {
-			if (check_modules(value, e) < 0)
-				return -1;
-		} else if (strcmp(key, "volume_roots") == 0) {
-			if (!json_is_array(value))
-				return err_set(e, 0,
-					       "policy: volume_roots must be a list of folders");
-		} else if (!o || !o->amount || !json_is_string(value)) {
-			return err_set(e, 0, "policy: %.60s is no limit with a maximum", key);
-		} else if (spec_set(&scratch, o, json_string_value(value), e) < 0) {
-			return err_prefix(e, "policy");
-		}
+		if (row)
+			r = row->check(key, value, e);
+		else if (is_network_policy_key(key))
+			r = network_policy_key_check(key, value, e);
+		else
+			r = check_maximum(key, value, e);
+		if (r < 0)
+			return -1;
 	}
 	return 0;
 }
@@ -222,6 +251,7 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 
 	if (check_policy(policy, e) < 0)
 		return -1;
+	network_policy_take(&t->network, policy);
 	t->volume_roots = json_incref(json_object_get(policy, "volume_roots"));
 	t->images = json_incref(json_object_get(policy, "images"));
 	value = json_object_get(policy, "image_user");
@@ -232,7 +262,8 @@ static int take_policy(struct settings *t, json_t *policy, struct err *e)
 	/* Not json_copy(): without memory it gives a part of it. */
 	t->policy = json_object();
 	json_object_foreach(policy, key, value)
-		if (!is_no_maximum(key) && json_object_set(t->policy, key, value) < 0)
+		if (!find_policy_key(key) && !is_network_policy_key(key) &&
+		    json_object_set(t->policy, key, value) < 0)
 			return err_set(e, ENOMEM, "keep the policy");
 	return t->policy ? 0 : err_set(e, ENOMEM, "keep the policy");
 }
@@ -247,9 +278,11 @@ int settings_from_json(struct settings *t, struct spec *s, json_t *root, const c
 	if (!json_is_object(root))
 		return err_set(e, 0, "%s: must be a mapping", file);
 	json_object_foreach(root, key, value) {
-		int r = 0;
+		int r = network_key_take(&t->network, key, value, binding, e);
 
-		if (strcmp(key, "defaults") == 0)
+		if (r != 0)
+			r = r < 0 ? -1 : 0;
+		else if (strcmp(key, "defaults") == 0)
 			r = apply_defaults(t, s, value, e);
 		else if (strcmp(key, "policy") == 0 && binding)
 			r = take_policy(t, value, e);
@@ -373,6 +406,8 @@ int settings_apply_policy(struct settings *t, struct spec *s, struct err *e)
 
 	if (check_roots(t, s, e) < 0 || settings_check_image(t, s, e) < 0)
 		return -1;
+	if (network_settings_check(&t->network, s, e) < 0)
+		return -1;
 	if (t->no_best_effort && s->best_effort)
 		return err_set(e, EPERM, "--best-effort: the operator's policy forbids it");
 	json_object_foreach(t->policy, key, value) {
@@ -401,5 +436,6 @@ void settings_done(struct settings *t)
 	json_decref(t->volume_roots);
 	json_decref(t->images);
 	json_decref(t->python_modules);
+	network_settings_done(&t->network);
 	*t = (struct settings){0};
 }

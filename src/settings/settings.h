@@ -12,6 +12,7 @@
 #include "image/config.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
+#include "settings/network.h"
 
 enum { SETTINGS_MAX_OPTIONS = 64 };
 
@@ -25,6 +26,7 @@ struct settings {
 	bool no_best_effort;
 	bool no_prepared_python; /* no zygote: every interpreter is a new one */
 	json_t *python_modules;  /* array of names that a zygote imports, or NULL */
+	struct network_settings network;
 	bool has_file;
 };
 

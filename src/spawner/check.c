@@ -82,6 +82,7 @@ static int policy_read(struct policy *p, struct err *e)
 		spec_done(&scratch);
 		return -1;
 	}
+	p->settings.network.serves_others = true;
 	spec_done(&scratch);
 	return 0;
 }

@@ -123,7 +123,7 @@ def test_volume_roots(config, tmp_path):
     ("default:\n  memory: 1g\n", "key default"),
     ("defaults: 5\n", "must be a mapping"),
     ("- a\n", "must be a mapping"),
-    ("policy:\n  network: none\n", "network is no limit"),
+    ("policy:\n  network: some\n", "network is none, allow or open"),
     ("policy:\n  memory: lots\n", "lots"),
     ("policy:\n  volume_roots: /srv\n", "volume_roots must be a list"),
     ("uid_range: 0:65536\n", "uid_range 0:65536"),

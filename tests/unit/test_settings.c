@@ -184,7 +184,7 @@ static void test_refused(void **state)
 	refused("etc.yaml", "defaults:\n  env: [A=b]\n", "env");
 	refused("etc.yaml", "defaults: x\n", "defaults");
 	refused("etc.yaml", "policy: x\n", "policy");
-	refused("etc.yaml", "policy:\n  network: none\n", "network");
+	refused("etc.yaml", "policy:\n  network: some\n", "network");
 	refused("etc.yaml", "policy:\n  memory: x\n", "memory");
 	refused("etc.yaml", "policy:\n  volume_roots: /srv\n", "volume_roots");
 	refused("etc.yaml", "[]\n", "mapping");
