@@ -4,7 +4,6 @@
  * arguments are for that program; its options stand here for the help alone.
  */
 #include <fcntl.h>
-#include <limits.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "cli/cli.h"
 
 const struct cli_option image_options[] = {
@@ -22,25 +22,9 @@ const struct cli_option image_options[] = {
 	{NULL},
 };
 
-static int find_program(char path[PATH_MAX + 16], struct err *e)
-{
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-	char *slash;
-
-	if (n < 0)
-		return err_set(e, errno, "find this program");
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	memcpy(slash, "/cloche-image", sizeof "/cloche-image");
-	if (access(path, X_OK) < 0)
-		memcpy(path, CLOCHE_LIBEXECDIR "/cloche-image",
-		       sizeof CLOCHE_LIBEXECDIR "/cloche-image");
-	return 0;
-}
-
 int verb_image(const struct verb *verb, int argc, char **argv)
 {
-	char path[PATH_MAX + 16];
+	char path[PROGRAM_PATH_SIZE];
 	struct err e = {0};
 
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -48,7 +32,7 @@ int verb_image(const struct verb *verb, int argc, char **argv)
 			print_verb_help(stdout, verb);
 			return 0;
 		}
-	if (find_program(path, &e) < 0)
+	if (program_find("cloche-image", path, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	argv[0] = path;
 	execv(path, argv);
@@ -59,14 +43,14 @@ int verb_image(const struct verb *verb, int argc, char **argv)
 /* Its progress and its errors are on our stderr. */
 int image_pull(const char *name, bool quiet, struct err *e)
 {
-	char path[PATH_MAX + 16], copy[SPEC_PATH_SIZE];
+	char path[PROGRAM_PATH_SIZE], copy[SPEC_PATH_SIZE];
 	char verb[] = "pull", silent[] = "--quiet", end[] = "--";
 	char *argv[] = {path, verb, end, copy, NULL, NULL};
 	posix_spawn_file_actions_t actions;
 	int status, r;
 	pid_t pid;
 
-	if (find_program(path, e) < 0)
+	if (program_find("cloche-image", path, e) < 0)
 		return -1;
 	snprintf(copy, sizeof copy, "%s", name);
 	if (quiet) {

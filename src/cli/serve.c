@@ -3,12 +3,12 @@
  * serve.c - `cloche serve` becomes cloche-serve: beside this program when built, else where it is
  * installed. All arguments are for that program; its options stand here for the help alone.
  */
-#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "cli/cli.h"
 
 const struct cli_option serve_options[] = {
@@ -40,26 +40,16 @@ static void find_cgroup(int argc, char **argv)
 
 int verb_serve(const struct verb *verb, int argc, char **argv)
 {
-	char path[PATH_MAX + 16];
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char path[PROGRAM_PATH_SIZE];
 	struct err e = {0};
-	char *slash;
 
 	if (asks_for_help(argc, argv)) {
 		print_verb_help(stdout, verb);
 		return 0;
 	}
 	find_cgroup(argc, argv);
-	if (n < 0) {
-		err_set(&e, errno, "find this program");
+	if (program_find("cloche-serve", path, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
-	}
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	memcpy(slash, "/cloche-serve", sizeof "/cloche-serve");
-	if (access(path, X_OK) < 0)
-		memcpy(path, CLOCHE_LIBEXECDIR "/cloche-serve",
-		       sizeof CLOCHE_LIBEXECDIR "/cloche-serve");
 	argv[0] = path;
 	execv(path, argv);
 	err_set(&e, errno, "start the service: %.300s", path);
