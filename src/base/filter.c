@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/filter.h"
 
+#include <stdbool.h>
+
 static const int absent[] = {SCMP_SYS(clone3), SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter),
 			     SCMP_SYS(io_uring_register), SCMP_SYS(rseq)};
 
@@ -10,6 +12,14 @@ static int add(scmp_filter_ctx ctx, struct filter_call rule)
 		if (rule.conditions[i].datum_b == (scmp_datum_t)SELF)
 			rule.conditions[i].datum_b = (scmp_datum_t)getpid();
 	return seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rule.call, rule.count, rule.conditions);
+}
+
+static bool is_among(const struct filter_call *allowed, size_t count, int call)
+{
+	for (size_t i = 0; i < count; i++)
+		if (allowed[i].call == call)
+			return true;
+	return false;
 }
 
 int filter_load(const struct filter_call *allowed, size_t count, struct err *e)
@@ -22,7 +32,8 @@ int filter_load(const struct filter_call *allowed, size_t count, struct err *e)
 	for (size_t i = 0; r == 0 && i < count; i++)
 		r = add(ctx, allowed[i]);
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(absent); i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), absent[i], 0);
+		if (!is_among(allowed, count, absent[i]))
+			r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), absent[i], 0);
 	if (r == 0)
 		r = seccomp_load(ctx);
 	seccomp_release(ctx);

@@ -42,7 +42,7 @@ struct filter_call {
 #define CALL(name)      {SCMP_SYS(name), 0, {{0}}},
 #define WHEN(name, ...) {SCMP_SYS(name), COUNT(__VA_ARGS__), {__VA_ARGS__}},
 
-/* Others than these answer EPERM; clone3, io_uring and rseq ENOSYS, which their callers take as "not there"; other
+/* Others than these answer EPERM; clone3, io_uring and rseq, where they are not among them, ENOSYS, which their callers take as "not there"; other
  * architectures are killed. For the calling thread and those it makes. */
 int filter_load(const struct filter_call *allowed, size_t count, struct err *e) must_check;
 
