@@ -429,11 +429,16 @@ int settings_egress_config(const struct settings *t, const struct places *places
 			   const struct spec *s, const char *owner, char **ret_json,
 			   bool *ret_opens_tls, struct err *e)
 {
-	_cleanup_free_ char *rules =
-		check_mode(s, e) < 0 ? NULL : settings_network_rules(t, places, s, e);
-	_cleanup_free_ char *ceiling = settings_network_ceiling(t), *text = NULL;
-	bool opens_tls;
+	_cleanup_free_ char *rules = NULL, *ceiling = NULL, *text = NULL;
+	bool opens_tls = false;
 
+	*ret_json = NULL;
+	if (ret_opens_tls)
+		*ret_opens_tls = false;
+	if (s->network.mode == NETWORK_NONE)
+		return 0;
+	rules = settings_network_rules(t, places, s, e);
+	ceiling = settings_network_ceiling(t);
 	if (!rules)
 		return -1;
 	if (!ceiling)
