@@ -120,11 +120,6 @@ int image_pull(const char *name, bool quiet, struct err *e) must_check;
 void print_usage(FILE *out);
 void print_verb_help(FILE *out, const struct verb *verb);
 
-/* program.c: this program; one of its companions, beside it when built, else where it is installed. */
-enum { PROGRAM_NAME = 32, PROGRAM_PATH = PATH_MAX + PROGRAM_NAME };
-int program_self(char path[PROGRAM_PATH], struct err *e) must_check;
-int program_find(const char *name, char path[PROGRAM_PATH], struct err *e) must_check;
-
 /* scope.c: set XDG_RUNTIME_DIR where su and cron leave it out. */
 void scope_find_runtime_dir(void);
 
