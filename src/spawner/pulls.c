@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,19 +25,25 @@
 
 /* ---- in the child */
 
-/* What the owner of the store needs to write other users' files, and its decoder to become nobody. */
-static void drop_capabilities(void)
+/* What the owner of the store needs to write other users' files, and its decoder to become nobody. With no_new_privs
+ * an exec gives root no more than it had. */
+static int drop_capabilities(void)
 {
 	static const unsigned kept = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
-				     1u << CAP_FSETID | 1u << CAP_KILL | 1u << CAP_SETGID |
-				     1u << CAP_SETUID |
+				     1u << CAP_KILL | 1u << CAP_SETGID | 1u << CAP_SETUID |
 				     1u << CAP_SYS_ADMIN; /* trusted.overlay attributes */
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
 
-	for (int cap = 0; cap < 64; cap++)
-		if ((cap >= 32 || !(kept & 1u << cap)) &&
-		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-			break; /* above the last one this kernel knows */
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capget, &header, data) < 0)
+		return -1;
+	data[0].permitted &= kept;
+	data[0].effective = data[0].permitted;
+	data[0].inheritable = 0;
+	data[1] = (struct __user_cap_data_struct){0};
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+		return -1;
+	return (int)syscall(SYS_capset, &header, data);
 }
 
 __attribute__((noreturn)) static void become_puller(const struct spawner *s, const char *program,
@@ -60,8 +66,10 @@ __attribute__((noreturn)) static void become_puller(const struct spawner *s, con
 	if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(nothing, 1) < 0 || dup2(words, 2) < 0)
 		_exit(1);
 	worker_close_others(&keep, 0);
-	if (!s->places.rootless)
-		drop_capabilities();
+	if (!s->places.rootless && drop_capabilities() < 0) {
+		fprintf(stderr, "give up capabilities: %s\n", strerror(errno));
+		_exit(1);
+	}
 	execv(program, argv);
 	fprintf(stderr, "start %s: %s (reinstall cloche)\n", program, strerror(errno));
 	_exit(1);

@@ -22,6 +22,7 @@ from test_store import busybox
 BASE = f"cloche-test/pulled-{os.getpid()}"
 NAME = f"{BASE}:1"
 pytestmark = pytest.mark.needs("root", "native", "service")
+CAPABILITIES = sum(1 << n for n in (0, 1, 3, 5, 6, 7, 21))  # chown, dac_override, fowner, kill, setgid, setuid, sys_admin
 POLICY = {"images": ["host", "docker.io/cloche-test/*"]}
 
 
@@ -99,7 +100,9 @@ def test_run_waits_for_its_image(hub, service):
         job = pool.submit(service.root.run, ["sh", "-c", "echo $FROM"], image=NAME, timeout="1s")
         hub.wait_asked()
         time.sleep(1.5)
-        assert len(pullers(service)) == 1
+        [puller] = pullers(service)
+        status = dict(line.split(":\t", 1) for line in open(f"/proc/{puller}/status").read().splitlines())
+        assert status["NoNewPrivs"] == "1" and int(status["CapPrm"], 16) == CAPABILITIES == int(status["CapEff"], 16), status
         hub.go.set()
         r = job.result(60)
     assert r.ok and r.stdout == "pull\n" and r.usage["wall_ms"] < 1000, r
