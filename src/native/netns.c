@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netns.c - a network namespace that has lo and nothing else; servers on 127.0.0.1 and ::1 work.
+ * netns.c - a network namespace that has lo and nothing else; servers on 127.0.0.1 and ::1 work. With a network policy
+ * there is more: capture.h.
  *
  * To make one takes the kernel 0.4 ms, as long as most of the other steps together. Nobody can make one
  * without being in it, so a child does that shares this process's memory and descriptors, and leaves a
@@ -41,6 +42,8 @@ in_clone_child static int make(void *argument)
 		return (int)-fd;
 	r = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&loopback, 0);
 	raw_call(SYS_close, fd, 0, 0, 0);
+	if (r == 0 && m->capture.wanted)
+		r = capture_make(&m->capture);
 	if (r < 0)
 		return (int)-r;
 	fd = raw_call(SYS_openat, AT_FDCWD, (long)"/proc/self/ns/net", O_RDONLY | O_CLOEXEC, 0);
@@ -63,6 +66,7 @@ int netns_begin_in(struct netns_maker *m, int userns)
 	m->pid = 0;
 	m->fd = -1;
 	m->userns = userns;
+	m->capture.count = 0;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -90,8 +94,10 @@ int netns_finish(struct netns_maker *m, int *ret_fd)
 	while (waitpid(pid, &status, __WALL) < 0)
 		if (errno != EINTR)
 			return -errno;
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+		capture_done(&m->capture);
 		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+	}
 	*ret_fd = m->fd;
 	return 0;
 }
@@ -99,7 +105,9 @@ int netns_finish(struct netns_maker *m, int *ret_fd)
 int netns_make(int *ret_fd)
 {
 	struct netns_maker m;
-	int r = netns_begin(&m);
+	int r;
 
+	m.capture.wanted = false;
+	r = netns_begin(&m);
 	return r < 0 ? r : netns_finish(&m, ret_fd);
 }

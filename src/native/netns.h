@@ -5,22 +5,26 @@
 
 #include <sys/types.h>
 
+#include "native/capture.h"
+
 /* The maker shares our memory and descriptors: this must stay where it is until netns_finish(). */
 struct netns_maker {
 	pid_t pid; /* 0: none */
 	int fd;
 	int userns; /* it shall belong to this one; -1: the caller's */
-	char stack[4096] __attribute__((aligned(16)));
+	struct capture capture; /* what is caught in it; the caller sets "wanted" before it begins */
+	char stack[8192] __attribute__((aligned(16)));
 };
 
-/* Start to make one that has lo, up, and nothing else; it belongs to the caller's user namespace.
- * 0 or -errno. */
+/* Start to make one that has lo, up, and nothing else (but what m->capture.wanted adds); it belongs to the caller's
+ * user namespace. 0 or -errno. */
 int netns_begin(struct netns_maker *m);
 
 /* The same, belonging to another user namespace, over which the caller has all rights. */
 int netns_begin_in(struct netns_maker *m, int userns);
 
-/* Wait until it is made. 0 and its descriptor, the caller's; or -errno. -ECHILD: none was begun. */
+/* Wait until it is made. 0 and its descriptor, the caller's, as are the listeners in m->capture; or -errno, and
+ * nothing is left. -ECHILD: none was begun. */
 int netns_finish(struct netns_maker *m, int *ret_fd);
 
 /* Both. */

@@ -9,6 +9,7 @@
 #ifndef NATIVE_SANDBOX_H
 #define NATIVE_SANDBOX_H
 
+#include "native/capture.h"
 #include "native/cgroup.h"
 #include "native/plan.h"
 #include "native/slot.h"
@@ -22,6 +23,7 @@ struct kept_sandbox {
 	int pidfd;
 	struct slot slot; /* with its lock */
 	struct enforced enforced;
+	struct capture listeners; /* for before_serve; count 0 without a network policy, and afterwards */
 };
 
 struct kept_request {
@@ -39,6 +41,10 @@ struct kept_request {
 	/* Called when init is ready, before it is told to serve: from then on it lives on its own. */
 	int (*before_serve)(const struct kept_request *k, const struct kept_sandbox *made,
 			    struct err *e);
+	/* With a network policy: PEM that the sandbox shall trust beside what its image does (struct egress_ready), or
+	 * NULL. */
+	const char *authority;
+	size_t authority_size;
 	void *context; /* the caller's */
 };
 

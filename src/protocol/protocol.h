@@ -61,6 +61,14 @@ struct exited_record {
 	uint32_t survivors; /* 0 or 1: processes of the sandbox are still alive */
 };
 
+/* LISTENERS: what catches the sandbox's connections (native/capture.h); kinds are enum egress_listener. */
+enum { LISTENERS_MAX = 16 };
+struct listeners_record {
+	uint32_t redirect; /* 0 or 1 */
+	uint32_t count;    /* as many descriptors come along */
+	uint32_t kinds[LISTENERS_MAX];
+};
+
 /* EXEC is followed by NUL-terminated strings: workdir, then argc arguments, then envc entries. */
 struct exec_record {
 	uint32_t uid, gid;
