@@ -24,7 +24,7 @@ ALLOWED = {
     "registry": {"base", "image"},  # libcurl: for programs that are not started once per run
     "network": {"base"},  # what a sandbox may connect to: text in, decisions out, no sockets
     "egress": {"base", "network", "http"},  # cloche-egress: the one process of a sandbox that connects outwards
-    "native": BELOW_RUNTIME | {"protocol", "image", "egress"},  # egress: wire.h
+    "native": BELOW_RUNTIME | {"protocol", "image", "egress"},  # egress: wire.h, starter.h
     "runtime": RUNTIMES,
     "spawner": RUNTIMES | {"zygote"},
     "pool": RUNTIMES | {"spawner"},

@@ -2,6 +2,8 @@
 #include "base/program.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

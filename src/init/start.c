@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "init/guest.h"
+#include "native/isolate/mounts.h"
 #include "native/seccomp.h"
 
 enum { CHILD_STACK = 32768, PATH_ROOM = 4352 };
@@ -127,6 +128,32 @@ static int child(void *argument)
 			    s->argv[0]);
 }
 
+/* Where programs find what to trust, each by the name that it reads (native/isolate/trust.c). */
+static const char *const trust_env[] = {
+	"SSL_CERT_FILE=" TRUST_FOLDER "/ca-bundle.pem",
+	"REQUESTS_CA_BUNDLE=" TRUST_FOLDER "/ca-bundle.pem",
+	"CURL_CA_BUNDLE=" TRUST_FOLDER "/ca-bundle.pem",
+	"PIP_CERT=" TRUST_FOLDER "/ca-bundle.pem",
+	"GIT_SSL_CAINFO=" TRUST_FOLDER "/ca-bundle.pem",
+	"NODE_EXTRA_CA_CERTS=" TRUST_FOLDER "/authority.pem",
+};
+enum { TRUST_ENV = sizeof trust_env / sizeof *trust_env };
+
+/* Only what nobody has chosen. count entries are there; there is room for TRUST_ENV more. */
+static void add_trust_env(char **envp, size_t count)
+{
+	size_t end = count;
+
+	for (size_t i = 0; i < TRUST_ENV; i++) {
+		size_t name = strcspn(trust_env[i], "=") + 1, k = 0;
+
+		while (k < count && strncmp(envp[k], trust_env[i], name) != 0)
+			k++;
+		if (k == count)
+			envp[end++] = (char *)(uintptr_t)trust_env[i];
+	}
+}
+
 /* Split the frame's strings in place. Every one is terminated inside the payload. */
 static int split(struct start *s, char *strings, size_t size)
 {
@@ -136,7 +163,7 @@ static int split(struct start *s, char *strings, size_t size)
 
 	if (size == 0 || end[-1] != '\0' || s->exec->argc == 0 || total > size + 3)
 		return -EPROTO;
-	list = calloc(total, sizeof *list);
+	list = calloc(total + TRUST_ENV, sizeof *list);
 	if (!list)
 		return -ENOMEM;
 	s->workdir = p;
@@ -149,6 +176,8 @@ static int split(struct start *s, char *strings, size_t size)
 		free(list);
 		return -EPROTO;
 	}
+	if (s->g->plan && s->g->plan->trust)
+		add_trust_env(s->envp, s->exec->envc);
 	return 0;
 }
 

@@ -34,6 +34,7 @@
 #define MOUNT_ATTR_RDONLY 1
 #define MOUNT_ATTR_NOSUID 2
 #define MOUNT_ATTR_NODEV  4
+#define MOUNT_ATTR_NOEXEC 8
 #define MOUNT_ATTR_IDMAP  0x100000
 struct mount_attr {
 	uint64_t attr_set, attr_clr, propagation, userns_fd;

@@ -95,11 +95,6 @@ int plan_make(struct plan *p, const struct places *places, const struct spec *s,
 {
 	bool rootless = places->rootless;
 
-	if (s->network.mode != NETWORK_NONE)
-		return err_set(
-			e, 0,
-			"--network %s: only \"none\" is available; nothing of the network is open",
-			network_mode_name(s->network.mode));
 	p->rootless = rootless;
 	p->uid = s->uid;
 	p->gid = s->gid;

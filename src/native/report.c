@@ -92,7 +92,9 @@ void report_enforced(struct result *r, const struct spec *s, const struct cgroup
 		f->swap = "host has no swap";
 	f->cpu = mechanism(c, c->has[CPU]);
 	f->pids = mechanism(c, c->has[PIDS]);
-	f->network = "netns";
+	f->network = plan->captured ? "egress proxy + netns" : "netns";
+	if (plan->captured)
+		f->network_denials = "observed";
 	f->rootfs = "read-only overlay";
 	f->disk = "tmpfs size+inodes";
 	f->capabilities = "none";

@@ -31,6 +31,7 @@
 #include "native/idmap.h"
 #include "native/launch.h"
 #include "native/netns.h"
+#include "native/network.h"
 #include "native/plan_make.h"
 #include "native/report.h"
 #include "native/sandbox.h"
@@ -54,6 +55,7 @@ struct sandbox {
 	struct slot slot;
 	struct image image;
 	struct plan *plan;
+	struct network network;
 	int control, pidfd;
 	pid_t pid;
 	int volumes[PLAN_MAX_VOLUMES];
@@ -91,6 +93,11 @@ static int plan_disk(struct sandbox *b, struct err *e)
 	return 0;
 }
 
+static bool is_captured(const struct sandbox *b)
+{
+	return b->spec->network.mode != NETWORK_NONE;
+}
+
 static int make_plan(struct sandbox *b, struct err *e)
 {
 	bool has_disk = b->kept && b->kept->disk_bytes;
@@ -102,6 +109,8 @@ static int make_plan(struct sandbox *b, struct err *e)
 	    volumes_prepare(b->spec, b->kept ? b->kept->volumes : NULL, &b->slot,
 			    b->places->rootless, b->plan, b->volumes, e) < 0)
 		return -1;
+	b->plan->captured = is_captured(b);
+	b->plan->trust = b->kept ? b->kept->authority != NULL : network_has_authority(b->spec);
 	return has_disk ? plan_disk(b, e) : 0;
 }
 
@@ -132,9 +141,9 @@ static int start_init(struct sandbox *b, struct err *e)
 	return launch(&l, &b->pid, &b->pidfd, e);
 }
 
-/* What init says next while the sandbox is made: this frame, or why it could not be. */
-static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count,
-		  struct err *e)
+/* What init says next while the sandbox is made: this frame, with a payload of this size, or why it could not be. */
+static int expect_payload(struct sandbox *b, enum frame_type type, void *ret, size_t size, int *fds,
+			  size_t *fd_count, struct err *e)
 {
 	unsigned char payload[sizeof(struct failed_record)];
 	struct failed_record failed;
@@ -146,12 +155,20 @@ static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_
 		err_set(e, (int)failed.errnum, "%s", failed.what);
 		return err_stage(e, failed.stage);
 	}
-	if (r < 0 || f.type != type) {
+	if (r < 0 || f.type != type || f.size != size) {
 		b->evidence.init_vanished = true;
 		err_set(e, r == -EPIPE || r == 0 ? 0 : -r, "init ended while the sandbox was made");
 		return err_stage(e, "init");
 	}
+	if (size)
+		memcpy(ret, payload, size);
 	return 0;
+}
+
+static int expect(struct sandbox *b, enum frame_type type, int *fds, size_t *fd_count,
+		  struct err *e)
+{
+	return expect_payload(b, type, NULL, 0, fds, fd_count, e);
 }
 
 static int send_to_init(struct sandbox *b, enum frame_type type, const void *payload, size_t size,
@@ -223,15 +240,37 @@ static int give_ids(struct sandbox *b, struct err *e)
 static int send_network(struct sandbox *b, struct err *e)
 {
 	_cleanup_close_ int netns = -1;
+	struct netns_maker m;
 	int r;
 
 	if (b->places->rootless)
 		return 0;
-	r = netns_make(&netns);
+	m.capture.wanted = is_captured(b);
+	r = netns_begin(&m);
 	if (r == 0)
-		return send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
-	err_set(e, -r, "make a network namespace");
-	return err_stage(e, "net");
+		r = netns_finish(&m, &netns);
+	if (r < 0) {
+		err_set(e, -r, "make a network namespace");
+		return err_stage(e, "net");
+	}
+	b->network.listeners = m.capture;
+	if (network_serve(&b->network, b->pidfd, e) < 0)
+		return err_stage(e, "network");
+	return send_to_init(b, FRAME_NETNS, NULL, 0, &netns, 1, e);
+}
+
+/* An authority that the sandbox shall trust: known when its cloche-egress is ready. */
+static int send_trust(struct sandbox *b, struct err *e)
+{
+	const struct egress_ready *ready = &b->network.ready;
+	const char *authority = b->kept ? b->kept->authority : ready->ca;
+
+	if (!b->plan->trust)
+		return 0;
+	if (network_wait(&b->network, e) < 0)
+		return err_stage(e, "network");
+	return send_to_init(b, FRAME_TRUST, authority,
+			    b->kept ? b->kept->authority_size : ready->ca_size, NULL, 0, e);
 }
 
 /* Init's own clock runs out a second after ours. */
@@ -291,6 +330,8 @@ static int create(struct sandbox *b, struct err *e)
 
 	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
+	if (!b->kept && network_begin(&b->network, b->spec, b->places, &range, e) < 0)
+		return err_stage(e, "network");
 	if (image_open(b->places, b->spec->image, &b->image, e) < 0)
 		return err_stage(e, "image");
 	cgroup_host_find(b->places, &b->host);
@@ -303,13 +344,36 @@ static int create(struct sandbox *b, struct err *e)
 	if (start_init(b, e) < 0)
 		return err_stage(e, "namespaces");
 	if (send_plan(b, e) < 0 || give_ids(b, e) < 0 || send_cgroups(b, e) < 0 ||
-	    send_network(b, e) < 0)
+	    send_trust(b, e) < 0 || send_network(b, e) < 0)
 		return -1;
 	return 0;
 }
 
+/* Rootless: what its maker has made. Nothing but our init has run inside by now. */
+static int expect_listeners(struct sandbox *b, struct err *e)
+{
+	struct capture *c = &b->network.listeners;
+	struct listeners_record l;
+	size_t count = ARRAY_SIZE(c->fds);
+
+	if (!b->places->rootless || !is_captured(b))
+		return 0;
+	if (expect_payload(b, FRAME_LISTENERS, &l, sizeof l, c->fds, &count, e) < 0)
+		return -1;
+	c->count = (uint32_t)count;
+	c->redirect = l.redirect;
+	for (size_t i = 0; i < count; i++)
+		c->kinds[i] = l.kinds[i];
+	if (l.count != count)
+		return err_set(e, EMFILE, "take the %u sockets that catch connections, got %zu",
+			       l.count, count);
+	return network_serve(&b->network, b->pidfd, e) < 0 ? err_stage(e, "network") : 0;
+}
+
 static int expect_places(struct sandbox *b, struct err *e)
 {
+	if (expect_listeners(b, e) < 0)
+		return -1;
 	b->places_count = ARRAY_SIZE(b->places_fd);
 	if (expect(b, FRAME_READY, b->places_fd, &b->places_count, e) < 0) {
 		b->places_count = 0;
@@ -339,9 +403,13 @@ static int expect_start(struct sandbox *b, struct err *e)
 static int start_command(struct sandbox *b, struct err *e)
 {
 	struct err sending = {0};
-	bool sent = feed_inputs(b->control, b->spec, b->io->cancel_fd, &sending) == 0 &&
-		    send_command(b, &sending) == 0;
-	bool broken = sending.errnum == EPIPE || sending.errnum == ECONNRESET;
+	bool sent = feed_inputs(b->control, b->spec, b->io->cancel_fd, &sending) == 0, broken;
+
+	/* No code runs before it is sure that its policy holds. */
+	if (sent && !b->plan->trust && network_wait(&b->network, e) < 0)
+		return err_stage(e, "network");
+	sent = sent && send_command(b, &sending) == 0;
+	broken = sending.errnum == EPIPE || sending.errnum == ECONNRESET;
 
 	if (sending.errnum == ECANCELED) {
 		b->evidence.has_verdict = true;
@@ -377,6 +445,8 @@ static void watch(struct sandbox *b)
 	w->cgroup = &b->cgroup;
 	w->control = b->control;
 	w->pidfd = b->pidfd;
+	w->network = &b->network;
+	w->usage = &b->result->network;
 	w->stdin_pipe = TAKE_FD(b->pipes[0]);
 	w->places = b->places_fd;
 	w->place_count = b->plan->tmpfs_count;
@@ -480,6 +550,7 @@ static void destroy(struct sandbox *b)
 	struct err e = {0};
 
 	userns_holder_reap(&b->holder);
+	network_end(&b->network);
 	for (int i = 0; i < 3; i++)
 		fd_close(&b->pipes[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(b->volumes); i++)
@@ -531,6 +602,9 @@ static void finish(struct sandbox *b, bool made)
 	stream_drain(&b->watch.err);
 	if (b->cgroup.host && !settled)
 		count(b);
+	network_count(&b->network, &b->result->network);
+	if (b->result->network.denied)
+		b->result->limits_hit |= HIT_NETWORK_DENIED;
 	if (b->result->out.bytes > b->result->out.kept ||
 	    b->result->err.bytes > b->result->err.kept)
 		b->result->limits_hit |= HIT_OUTPUT;
@@ -542,6 +616,8 @@ static void finish(struct sandbox *b, bool made)
 		b->result->stage[0] = b->result->message[0] = '\0';
 	report_message(b->result, b->spec);
 	report_enforced(b->result, b->spec, &b->cgroup, made ? b->plan : NULL);
+	if (b->network.ended)
+		b->result->enforced.network_denials = "observed until cloche-egress ended";
 }
 
 static void run_sandbox(struct sandbox *b, const struct native_io *io, struct err *e)
@@ -588,6 +664,7 @@ int native_run(const struct places *places, const struct spec *s, const struct n
 	b->io = io;
 	b->result = r;
 	nothing_open(b);
+	network_init(&b->network, s);
 	b->watch.out.captured = &r->out;
 	b->watch.err.captured = &r->err;
 	if (plan_id(r->id, sizeof r->id, "run_", e) < 0 ||
@@ -613,7 +690,8 @@ static int hand_over(struct sandbox *b, struct kept_sandbox *made, struct err *e
 	report_enforced(r, b->spec, &b->cgroup, b->plan);
 	if (b->kept->disk_bytes)
 		r->enforced.disk = "ext4 loop";
-	*made = (struct kept_sandbox){b->pid, b->pidfd, b->slot, r->enforced};
+	*made = (struct kept_sandbox){b->pid, b->pidfd, b->slot, r->enforced,
+				      b->network.listeners};
 	if (b->kept->before_serve(b->kept, made, e) < 0 ||
 	    send_to_init(b, FRAME_SERVE, NULL, 0, &b->kept->listener, 1, e) < 0)
 		return -1;
@@ -634,11 +712,14 @@ int sandbox_keep(const struct kept_request *k, struct kept_sandbox *ret, struct 
 	*b = (struct sandbox){
 		.places = k->places, .spec = k->spec, .io = &io, .kept = k, .result = &result};
 	nothing_open(b);
+	network_init(&b->network, k->spec);
+	b->network.wanted = false; /* the caller's own serves what is made here */
 	r = create(b, e);
 	if (r == 0)
 		r = hand_over(b, &made, e);
 	if (r == 0) { /* destroy() finds nothing of what is given away */
 		*ret = made;
+		ret->listeners.count = 0; /* the caller's cloche-egress has them */
 		b->pidfd = b->slot.lock = -1;
 		cgroup_close(&b->cgroup);
 		b->cgroup.host = NULL;

@@ -25,6 +25,7 @@ enum slot_of_poll {
 	POLL_STDIN_SOURCE,
 	POLL_STDIN_PIPE,
 	POLL_CANCEL,
+	POLL_NETWORK,
 	POLL_COUNT
 };
 
@@ -238,6 +239,7 @@ static void wait_for_events(struct supervision *s, uint64_t deadline, struct pol
 				       POLLIN, 0},
 		[POLL_STDIN_PIPE] = {s->stdin_data ? s->stdin_pipe : -1, POLLOUT, 0},
 		[POLL_CANCEL] = {s->io->cancel_fd, POLLIN, 0},
+		[POLL_NETWORK] = {network_fd(s->network), POLLIN, 0},
 	};
 	struct timespec t, *timeout = NULL;
 	uint64_t now = now_us();
@@ -279,6 +281,8 @@ static void handle_events(struct supervision *s, const struct pollfd p[POLL_COUN
 		read_stdin(s);
 	if (p[POLL_STDIN_PIPE].revents)
 		write_stdin(s);
+	if (p[POLL_NETWORK].revents)
+		network_read(s->network, s->usage);
 	if (p[POLL_CANCEL].revents || s->out.sink_gone || s->err.sink_gone)
 		decide(s, REASON_CANCELLED);
 	if (!is_over(s) && (!control_open || (p[POLL_PIDFD].revents && !p[POLL_CONTROL].revents))) {

@@ -12,6 +12,7 @@
 #include "protocol/protocol.h"
 #include "native/cgroup.h"
 #include "native/native.h"
+#include "native/network.h"
 #include "native/stream.h"
 #include "sandbox/judge.h"
 
@@ -21,6 +22,8 @@ struct supervision {
 	const struct spec *spec;
 	const struct native_io *io;
 	struct cgroup *cgroup;
+	struct network *network;
+	struct network_usage *usage; /* what that one says goes in here */
 	int control, pidfd;
 	int stdin_pipe; /* write end towards the command, -1: closed */
 	struct stream out, err;

@@ -13,6 +13,7 @@ void result_done(struct result *r)
 	for (size_t i = 0; i < r->artifact_count; i++)
 		free(r->artifacts[i].path);
 	free(r->artifacts);
+	network_usage_done(&r->network);
 	*r = (struct result){0};
 }
 
@@ -24,9 +25,12 @@ bool result_ok(const struct result *r)
 
 enum code result_code(const struct result *r)
 {
+	enum code code = reasons[r->reason].code;
+
 	if (r->reason == REASON_EXITED && r->exit_code == 0)
 		return r->artifacts_failed ? CODE_SANDBOX_ARTIFACT_EXPORT_FAILED : CODE_NONE;
-	return reasons[r->reason].code;
+	return code == CODE_COMMAND_FAILED && r->network.denied > 0 ? CODE_SANDBOX_NETWORK_DENIED
+								     : code;
 }
 
 /* A command that is not there, or not executable, will not be there next time either. */
@@ -180,11 +184,27 @@ json_t *enforced_to_json(const struct enforced *f)
 			 "landlock", f->landlock);
 }
 
+/* Hosts only: they are names by their form, nothing a sentence could be made of. */
+static void denied_message(const struct network_usage *u, char *text, size_t size)
+{
+	char hosts[400];
+
+	network_usage_text(u, hosts, sizeof hosts);
+	snprintf(text, size,
+		 "The code failed, and its connections to %s were refused: these hosts are not allowed "
+		 "here. Trying again will not help.",
+		 hosts);
+}
+
 /* What a model is told: what happened, in general words, never a host path. */
 static void model_message(const struct result *r, char *text, size_t size)
 {
 	enum code code = result_code(r);
 
+	if (code == CODE_SANDBOX_NETWORK_DENIED) {
+		denied_message(&r->network, text, size);
+		return;
+	}
 	switch (r->reason) {
 	case REASON_EXITED:
 		if (code == CODE_COMMAND_FAILED)
@@ -229,12 +249,12 @@ json_t *result_to_json(const struct result *r)
 	uint64_t out_kept = kept_of(&r->out, raw, out_text),
 		 err_kept = kept_of(&r->err, raw, err_text);
 	enum code code = result_code(r);
-	char for_model[160];
+	char for_model[640];
 	const char *message = r->message[0] ? r->message : codes[code].people;
 
 	model_message(r, for_model, sizeof for_model);
 	return json_pack(
-		"{ss ss sb ss so sb so so ss so so sb so so ss s{so so} so sI so s{sI s[]} s{sf so so so} so}",
+		"{ss ss sb ss so sb so so ss so so sb so so ss s{so so} so sI so so s{sf so so so} so}",
 		"id", r->id, "sandbox", r->sandbox, "ok", result_ok(r), "reason",
 		reasons[r->reason].name, "error_code",
 		code == CODE_NONE ? json_null() : json_string(codes[code].name), "retryable",
@@ -247,7 +267,7 @@ json_t *result_to_json(const struct result *r)
 		"output", "stdout", stream_counts(&r->out, out_kept), "stderr",
 		stream_counts(&r->err, err_kept), "limits_hit", limits_hit_json(r->limits_hit),
 		"oom_kills", (json_int_t)r->oom_kills, "artifacts", artifacts_json(r), "network",
-		"allowed", (json_int_t)0, "denied", "usage", "wall_ms", r->wall_ms, "cpu_ms",
+		network_usage_to_json(&r->network), "usage", "wall_ms", r->wall_ms, "cpu_ms",
 		number_or_null(r->cpu_us, 1000), "memory_peak_bytes",
 		number_or_null(r->memory_peak_bytes, 1), "pids_peak",
 		number_or_null(r->pids_peak, 1), "enforced", enforced_to_json(&r->enforced));

@@ -31,6 +31,21 @@ struct artifact {
 	bool executable;     /* known in the service only, which keeps no modes */
 };
 
+/* What was refused: this host and port, so many times. host "": it could not be learnt. */
+enum { NETWORK_DENIED_MAX = 64 };
+struct network_denied {
+	char host[256];
+	uint16_t port;
+	uint64_t count, last; /* last: by which the oldest makes room */
+};
+
+/* What the sandbox's connections came to. allowed: those that were, whether they came about or not. */
+struct network_usage {
+	uint64_t allowed, denied, bytes_sent, bytes_received;
+	struct network_denied *refused; /* distinct, the most recent NETWORK_DENIED_MAX */
+	size_t refused_count;
+};
+
 struct enforced {
 	const char *runtime;
 	bool rootless;
@@ -60,6 +75,7 @@ struct result {
 	struct artifact *artifacts;
 	size_t artifact_count;
 	bool artifacts_failed; /* the export itself failed: SANDBOX_ARTIFACT_EXPORT_FAILED */
+	struct network_usage network;
 	double wall_ms;
 	uint64_t timeout_us;                           /* the limit that applied */
 	uint64_t cpu_us, memory_peak_bytes, pids_peak; /* RESULT_UNKNOWN possible */
@@ -73,6 +89,16 @@ enum code result_code(const struct result *r);
 bool result_retryable(const struct result *r);
 int result_exit_status(const struct result *r);
 bool result_ok(const struct result *r);
+
+/* Note a refusal (counted in denied by the caller). Without memory it is left out. */
+void network_usage_refused(struct network_usage *u, const char *host, uint16_t port);
+void network_usage_done(struct network_usage *u);
+
+/* "evil.test:443 (3 times), other.test:80": as many as fit, then "and N more". */
+void network_usage_text(const struct network_usage *u, char *text, size_t size);
+
+/* The result's object "network". */
+json_t *network_usage_to_json(const struct network_usage *u) must_check;
 
 /* The result object. A new reference, or NULL when memory is short. */
 json_t *result_to_json(const struct result *r) must_check;

@@ -53,6 +53,7 @@ int isolate_network_enter(struct isolation *s);   /* network.c */
 int isolate_rootfs(struct isolation *s);          /* rootfs.c: private overlays of the image */
 int isolate_dev(struct isolation *s);             /* dev.c */
 int isolate_proc(struct isolation *s);            /* proc.c */
+int isolate_trust(struct isolation *s);           /* trust.c: an authority beside the image's */
 int isolate_tmpfs(struct isolation *s);           /* tmpfs.c */
 int isolate_volumes_open(struct isolation *s);    /* volumes.c */
 int isolate_volumes(struct isolation *s);         /* volumes.c */

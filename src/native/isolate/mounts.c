@@ -113,18 +113,34 @@ int clone_mount(const char *path, int idmap, bool *ret_mapped)
 	return fd;
 }
 
+int lock_mount(int mount_fd)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+					      MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+
+	return syscall(SYS_mount_setattr, mount_fd, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0
+		       ? -errno
+		       : 0;
+}
+
+int attach_mount_at(int mount_fd, int target)
+{
+	return syscall(SYS_move_mount, mount_fd, "", target, "",
+		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
+		       ? -errno
+		       : 0;
+}
+
 int attach_mount(int mount_fd, const char *path)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
 			       .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
 	int target = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-	int r = 0;
+	int r;
 
 	if (target < 0)
 		return -errno;
-	if (syscall(SYS_move_mount, mount_fd, "", target, "",
-		    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-		r = -errno;
+	r = attach_mount_at(mount_fd, target);
 	close(target);
 	return r;
 }

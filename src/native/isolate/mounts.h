@@ -12,6 +12,9 @@
 #define STAGE    "mnt"
 #define NEW_ROOT STAGE "/new"
 
+/* Where an authority and what to trust are inside (trust.c). */
+#define TRUST_FOLDER "/etc/cloche"
+
 /* Mount a tmpfs with a size and a number of inodes, always; -errno. */
 int mount_tmpfs(const char *path, unsigned long flags, uint64_t size_bytes, uint64_t inodes,
 		unsigned mode, unsigned uid, unsigned gid);
@@ -33,6 +36,12 @@ int make_mount_point(const char *below, const struct plan_volume *v, unsigned ow
 /* A detached copy of the mount at path. idmap >= 0: with the ids of that user namespace, if this file
  * system can; *ret_mapped says whether. A descriptor or -errno. */
 int clone_mount(const char *path, int idmap, bool *ret_mapped);
+
+/* Make a detached mount read-only, without programs or devices. 0 or -errno. */
+int lock_mount(int mount_fd);
+
+/* Attach a detached mount over what this descriptor (O_PATH) is of. 0 or -errno. */
+int attach_mount_at(int mount_fd, int target);
 
 /* Attach a detached mount at path, in which no component may be a link. */
 int attach_mount(int mount_fd, const char *path);

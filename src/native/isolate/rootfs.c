@@ -27,6 +27,13 @@
 #define OWN       STAGE "/own"
 #define READ_ONLY (MS_RDONLY | MS_NOSUID | MS_NODEV)
 
+/* Beside the bundle of an image, which has no limit but this (trust.c). */
+#define TRUST_BYTES (2 << 20)
+
+/* A resolver of the sandbox's own, cloche-egress, answers at every address: this is one that no program takes for a
+ * mistake. It never makes anybody wait for another server. */
+#define RESOLV_CONF "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n"
+
 static int write_own(struct isolation *s, const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
@@ -68,6 +75,10 @@ static int fill_own(struct isolation *s)
 	snprintf(text, sizeof text, "127.0.0.1\tlocalhost %s\n::1\tlocalhost %s\n", p->hostname,
 		 p->hostname);
 	r = write_own(s, OWN "/etc/hosts", text);
+	if (r == 0 && (p->captured || *p->lowers))
+		r = write_own(s, OWN "/etc/resolv.conf", p->captured ? RESOLV_CONF : "");
+	if (r == 0 && p->trust)
+		r = own_folder(s, OWN TRUST_FOLDER);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < p->tmpfs_count; i++) {
@@ -143,8 +154,6 @@ static int fill_own_for_image(struct isolation *s)
 		r = step_failed(s, errno, "hide /sys");
 	if (r == 0)
 		r = write_own(s, OWN "/etc/hostname", "");
-	if (r == 0)
-		r = write_own(s, OWN "/etc/resolv.conf", "");
 	return r;
 }
 
@@ -172,7 +181,7 @@ static int image_root(struct isolation *s)
 int isolate_rootfs(struct isolation *s)
 {
 	static const char *const folders[] = {OWN, NEW_ROOT};
-	int r = mount_tmpfs(STAGE, MS_NOEXEC, 1 << 20, 2048, 0755, s->plan->root_mount_id,
+	int r = mount_tmpfs(STAGE, MS_NOEXEC, (1 << 20) + (s->plan->trust ? TRUST_BYTES : 0), 2048, 0755, s->plan->root_mount_id,
 			    s->plan->root_mount_id);
 
 	if (r < 0)

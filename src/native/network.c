@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+void network_init(struct network *n, const struct spec *s)
+{
+	*n = (struct network){.wanted = s->network.mode != NETWORK_NONE,
+			      .egress = {.pidfd = -1, .setup = -1, .control = -1},
+			      .ids = {.lock = -1}};
+}
+
+/* As root it becomes an id of a slot of its own: nobody's but its. The slot's lock goes along, so that the id is not
+ * given to anybody while it lives, whoever dies first. Not the sandbox's own ids: code that got out of its
+ * namespaces could then take over the process that holds its credentials. Rootless there are no ids but the
+ * caller's that a process outside of a user namespace could become. */
+static int start(struct network *n, const struct spec *s, const struct places *places,
+		 const struct id_range *range, const char *config, struct err *e)
+{
+	uint32_t uid = UINT32_MAX, gid = UINT32_MAX;
+
+	(void)s;
+	if (!places->rootless) {
+		if (slot_acquire(places, range, 0, &n->ids, e) < 0)
+			return -1;
+		uid = n->ids.user_uid;
+		gid = n->ids.user_gid;
+	}
+	if (egress_start(&n->egress, n->ids.lock, e) < 0)
+		return -1;
+	return egress_configure(&n->egress, config, strlen(config), uid, gid, -1, e);
+}
+
+/* REPLACE by settings_egress_config() */
+static char *egress_config_text(const struct spec *s, struct err *e)
+{
+	_cleanup_free_ char *rules = spec_network_rules(s);
+	json_t *root = rules ? json_pack("{ss ss ss ss s{} sn s[] ss}", "mode",
+					 network_mode_name(s->network.mode), "rules", rules,
+					 "ceiling", "", "ceiling_mode", "open", "resolve",
+					 "upstream_ca", "credentials", "capture", "redirect")
+			     : NULL;
+	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+	json_decref(root);
+	if (!text)
+		err_set(e, ENOMEM, "make the network configuration");
+	return text;
+}
+
+int network_begin(struct network *n, const struct spec *s, const struct places *places,
+		  const struct id_range *range, struct err *e)
+{
+	_cleanup_free_ char *config = NULL;
+
+	if (!n->wanted)
+		return 0;
+	config = egress_config_text(s, e);
+	if (!config)
+		return -1;
+	return start(n, s, places, range, config, e);
+}
+
+int network_wait(struct network *n, struct err *e)
+{
+	if (!n->wanted)
+		return 0;
+	if (egress_wait_ready(&n->egress, &n->ready, e) < 0)
+		return -1;
+	return egress_watch(n->egress.control, e);
+}
+
+int network_serve(struct network *n, int init, struct err *e)
+{
+	int r;
+
+	if (!n->wanted)
+		return 0;
+	r = egress_serve(&n->egress, n->listeners.kinds, n->listeners.fds, n->listeners.count,
+			 init, e);
+	capture_done(&n->listeners);
+	return r;
+}
+
+bool network_has_authority(const struct spec *s)
+{
+	return s->network.credentials.count > 0; /* REPLACE by network_policy_looks() */
+}
+
+int network_fd(const struct network *n)
+{
+	return n->ended ? -1 : n->egress.control;
+}
+
+static void take(void *context, const struct egress_record *r)
+{
+	struct network_usage *u = context;
+
+	u->bytes_sent += r->sent;
+	u->bytes_received += r->received;
+	if (r->verdict != EGRESS_DENIED) {
+		u->allowed++;
+		return;
+	}
+	u->denied++;
+	network_usage_refused(u, *r->host ? r->host : r->address, (uint16_t)r->port);
+}
+
+void network_read(struct network *n, struct network_usage *usage)
+{
+	int r;
+
+	while ((r = egress_take(n->egress.control, take, usage)) > 0)
+		;
+	n->ended |= r < 0;
+}
+
+/* Records that were lost while nobody read are still in the totals. */
+void network_count(struct network *n, struct network_usage *usage)
+{
+	struct egress_totals totals;
+	struct err ignored;
+
+	if (!n->wanted || n->ended || n->egress.control < 0 || n->egress.setup >= 0)
+		return;
+	if (egress_flush(n->egress.control, take, usage, &totals, &ignored) < 0) {
+		n->ended = true;
+		return;
+	}
+	if (totals.allowed + totals.failed > usage->allowed)
+		usage->allowed = totals.allowed + totals.failed;
+	if (totals.denied > usage->denied)
+		usage->denied = totals.denied;
+}
+
+void network_end(struct network *n)
+{
+	capture_done(&n->listeners);
+	egress_stop(&n->egress);
+	slot_release(&n->ids);
+}
