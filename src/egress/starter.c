@@ -265,7 +265,7 @@ int egress_serve(struct egress_process *p, const uint32_t *kinds, const int *fds
 	memcpy(all, fds, count * sizeof *fds);
 	all[count] = init;
 	r = send_message(p->setup, &s, sizeof s, all, count + 1);
-	fd_close(&p->setup);
+	p->serves = r == 0;
 	return r < 0 ? no_answer(r, "hand the listeners to cloche-egress", e) : 0;
 }
 

@@ -26,8 +26,9 @@ enum { EGRESS_READY_MS = 10000, EGRESS_ANSWER_MS = 5000 };
 struct egress_process {
 	pid_t pid; /* a child of the caller; 0: none */
 	int pidfd;
-	int setup;   /* FD's other end, until it serves; -1 */
+	int setup;   /* FD's other end; -1: none */
 	int control; /* our end of its control socket; -1: none, or somebody else's */
+	bool serves; /* it has been handed the listeners */
 };
 
 /* Start the program; it waits for its configuration. keep: a descriptor that goes along as EGRESS_KEEP_FD, or -1.

@@ -438,6 +438,7 @@ in_clone_child int capture_make(struct capture *c)
 	struct message m;
 	int r;
 
+	m.sequence = 0;
 	c->redirect = true;
 	r = add_family(c, &m, AF_INET);
 	if (r == 0 && has_ipv6())

@@ -6,6 +6,8 @@
 
 #include "base/fd.h"
 
+_Static_assert((int)NETWORK_PROXY_PORT == (int)EGRESS_PROXY_PORT, "what programs are told");
+
 void network_init(struct network *n, const struct spec *s)
 {
 	*n = (struct network){.wanted = s->network.mode != NETWORK_NONE,
@@ -124,7 +126,7 @@ void network_count(struct network *n, struct network_usage *usage)
 	struct egress_totals totals;
 	struct err ignored;
 
-	if (!n->wanted || n->ended || n->egress.control < 0 || n->egress.setup >= 0)
+	if (!n->wanted || n->ended || n->egress.control < 0 || !n->egress.serves)
 		return;
 	if (egress_flush(n->egress.control, take, usage, &totals, &ignored) < 0) {
 		n->ended = true;

@@ -616,7 +616,7 @@ static void finish(struct sandbox *b, bool made)
 		b->result->stage[0] = b->result->message[0] = '\0';
 	report_message(b->result, b->spec);
 	report_enforced(b->result, b->spec, &b->cgroup, made ? b->plan : NULL);
-	if (b->network.ended)
+	if (made && b->network.ended)
 		b->result->enforced.network_denials = "observed until cloche-egress ended";
 }
 

@@ -65,6 +65,9 @@ struct network_spec {
 	uint64_t max_bytes, max_connections; /* SPEC_UNLIMITED: no limit */
 };
 
+/* TCP, on the loopback addresses inside, under every mode but none (egress/wire.h, EGRESS_PROXY_PORT). */
+enum { NETWORK_PROXY_PORT = 3128 };
+
 enum language { LANGUAGE_NONE, LANGUAGE_PYTHON, LANGUAGE_BASH, LANGUAGE_NODE, LANGUAGE_COUNT };
 
 struct spec {
