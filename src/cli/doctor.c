@@ -175,6 +175,40 @@ static void look_usr(struct patient *p, struct finding *f)
 		say(f, MISSING, "/bin is no link into /usr", "apt install usrmerge");
 }
 
+static int run_true(struct patient *p, const struct spec *s, struct result *r, struct err *e)
+{
+	const struct native_io io = {.stdin_fd = -1,
+				     .out_fd = -1,
+				     .err_fd = -1,
+				     .cancel_fd = -1,
+				     .uid_range = p->settings.uid_range};
+
+	return native_run(&p->places, s, &io, r, e);
+}
+
+/* A sandbox with a network policy that allows nothing: what it takes is then there. */
+static void look_network(struct patient *p, struct finding *f)
+{
+	struct spec s = {0};
+	struct result r = {0};
+	struct err e = {0};
+
+	if (spec_copy(&s, &p->spec, &e) < 0 || spec_set(&s, option_find("network"), "allow", &e) < 0 ||
+	    spec_add_argument(&s, "/usr/bin/true", &e) < 0 || spec_finish(&s, &e) < 0 ||
+	    run_true(p, &s, &r, &e) < 0)
+		say(f, MISSING, e.text, "");
+	else if (!result_ok(&r))
+		say(f, MISSING, r.message, "only --network none can be used; see the self-test");
+	else if (strcmp(r.network.capture, "redirect") == 0)
+		say(f, HAVE, "programs that know no proxy are caught on every TCP port", "");
+	else
+		say(f, PARTLY,
+		    "programs that know no proxy are caught on ports 80, 443 and 53 only; others are refused",
+		    "load nat for nf_tables: sudo modprobe -a nft_chain_nat nft_redir");
+	spec_done(&s);
+	result_done(&r);
+}
+
 static const struct {
 	const char *name;
 	void (*look)(struct patient *p, struct finding *f);
@@ -182,20 +216,16 @@ static const struct {
 	{"kernel", look_kernel},   {"user", look_user},   {"ids", look_ids},
 	{"cgroup", look_cgroup},   {"swap", look_swap},   {"landlock", look_landlock},
 	{"seccomp", look_seccomp}, {"memfd", look_memfd}, {"image", look_usr},
+	{"network", look_network},
 };
 
 /* A whole sandbox with the defaults of this machine. */
 static int self_test(struct patient *p, struct result *r, struct finding *f)
 {
-	const struct native_io io = {.stdin_fd = -1,
-				     .out_fd = -1,
-				     .err_fd = -1,
-				     .cancel_fd = -1,
-				     .uid_range = p->settings.uid_range};
 	struct err e = {0};
 
 	if (spec_add_argument(&p->spec, "/usr/bin/true", &e) < 0 || spec_finish(&p->spec, &e) < 0 ||
-	    native_run(&p->places, &p->spec, &io, r, &e) < 0) {
+	    run_true(p, &p->spec, r, &e) < 0) {
 		say(f, MISSING, e.text, "");
 		return -1;
 	}

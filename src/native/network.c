@@ -81,6 +81,7 @@ int network_serve(struct network *n, int init, struct err *e)
 
 	if (!n->wanted)
 		return 0;
+	n->redirect = n->listeners.redirect;
 	r = egress_serve(&n->egress, n->listeners.kinds, n->listeners.fds, n->listeners.count,
 			 init, e);
 	capture_done(&n->listeners);
@@ -126,6 +127,8 @@ void network_count(struct network *n, struct network_usage *usage)
 	struct egress_totals totals;
 	struct err ignored;
 
+	if (n->egress.serves)
+		usage->capture = n->redirect ? "redirect" : "ports";
 	if (!n->wanted || n->ended || n->egress.control < 0 || !n->egress.serves)
 		return;
 	if (egress_flush(n->egress.control, take, usage, &totals, &ignored) < 0) {

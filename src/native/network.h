@@ -17,6 +17,7 @@
 
 struct network {
 	bool wanted;
+	bool redirect; /* all TCP ports are caught (capture.h) */
 	bool ended; /* it went away, or talked nonsense, before it was asked to end: what came later is not known */
 	struct egress_process egress;
 	struct slot ids; /* root: whose ids it becomes; no sandbox maps them */

@@ -7,6 +7,17 @@
 
 #include "native/seccomp.h"
 
+static void report_refused(struct result *r)
+{
+	size_t n = strlen(r->message);
+	char hosts[400];
+
+	if (r->exit_code == 0 || r->network.denied == 0)
+		return;
+	network_usage_text(&r->network, hosts, sizeof hosts);
+	snprintf(r->message + n, sizeof r->message - n, "; connections were refused: %s", hosts);
+}
+
 void report_message(struct result *r, const struct spec *s)
 {
 	size_t n = sizeof r->message;
@@ -18,6 +29,7 @@ void report_message(struct result *r, const struct spec *s)
 		if (r->exit_code)
 			snprintf(r->message, n, "the command ended with exit code %d",
 				 r->exit_code);
+		report_refused(r);
 		break;
 	case REASON_SIGNALED:
 		snprintf(r->message, n, "the command was ended by signal %d (%s)", r->signal,
