@@ -19,17 +19,25 @@ static bool is_beside(const char *file, const char *name, char *path)
 	return access(path, X_OK) == 0;
 }
 
+int program_self(char path[static PROGRAM_PATH_SIZE], struct err *e)
+{
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+	if (n < 0)
+		return err_set(e, errno, "find this program");
+	path[n] = '\0';
+	return 0;
+}
+
 int program_find(const char *name, char path[static PROGRAM_PATH_SIZE], struct err *e)
 {
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	char self[PROGRAM_PATH_SIZE];
 	Dl_info library;
 
-	if (n > 0) {
-		self[n] = '\0';
-		if (is_beside(self, name, path))
-			return 0;
-	}
+	if (program_self(self, e) < 0)
+		return -1;
+	if (is_beside(self, name, path))
+		return 0;
 	if (dladdr((void *)(uintptr_t)program_find, &library) && library.dli_fname &&
 	    is_beside(library.dli_fname, name, path))
 		return 0;

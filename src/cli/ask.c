@@ -273,7 +273,7 @@ static int hand_over(json_t *j, struct err *e)
 
 static int become(const struct ask *a, json_t *j, struct err *e)
 {
-	char path[PROGRAM_PATH];
+	char path[PROGRAM_PATH_SIZE];
 	char *argv[] = {path, NULL};
 
 	if (program_self(path, e) < 0 || put_text(j, "cloche", path, e) < 0 ||

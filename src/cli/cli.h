@@ -10,11 +10,11 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/program.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 #include "settings/settings.h"
@@ -119,11 +119,6 @@ int image_pull(const char *name, bool quiet, struct err *e) must_check;
 /* help.c: to stdout (--help) or stderr (wrong usage). */
 void print_usage(FILE *out);
 void print_verb_help(FILE *out, const struct verb *verb);
-
-/* program.c: this program; one of its companions, beside it when built, else where it is installed. */
-enum { PROGRAM_NAME = 32, PROGRAM_PATH = PATH_MAX + PROGRAM_NAME };
-int program_self(char path[PROGRAM_PATH], struct err *e) must_check;
-int program_find(const char *name, char path[PROGRAM_PATH], struct err *e) must_check;
 
 /* scope.c: set XDG_RUNTIME_DIR where su and cron leave it out. */
 void scope_find_runtime_dir(void);

@@ -4,7 +4,6 @@
  * arguments are for that program; its options stand here for the help alone.
  */
 #include <fcntl.h>
-#include <limits.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "cli/cli.h"
 
 const struct cli_option image_options[] = {
@@ -24,7 +24,7 @@ const struct cli_option image_options[] = {
 
 int verb_image(const struct verb *verb, int argc, char **argv)
 {
-	char path[PROGRAM_PATH];
+	char path[PROGRAM_PATH_SIZE];
 	struct err e = {0};
 
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -43,7 +43,7 @@ int verb_image(const struct verb *verb, int argc, char **argv)
 /* Its progress and its errors are on our stderr. */
 int image_pull(const char *name, bool quiet, struct err *e)
 {
-	char path[PROGRAM_PATH], copy[SPEC_PATH_SIZE];
+	char path[PROGRAM_PATH_SIZE], copy[SPEC_PATH_SIZE];
 	char verb[] = "pull", silent[] = "--quiet", end[] = "--";
 	char *argv[] = {path, verb, end, copy, NULL, NULL};
 	posix_spawn_file_actions_t actions;

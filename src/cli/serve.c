@@ -3,12 +3,12 @@
  * serve.c - `cloche serve` becomes cloche-serve: beside this program when built, else where it is
  * installed. All arguments are for that program; its options stand here for the help alone.
  */
-#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/program.h"
 #include "cli/cli.h"
 
 const struct cli_option serve_options[] = {
@@ -40,7 +40,7 @@ static void find_cgroup(int argc, char **argv)
 
 int verb_serve(const struct verb *verb, int argc, char **argv)
 {
-	char path[PROGRAM_PATH];
+	char path[PROGRAM_PATH_SIZE];
 	struct err e = {0};
 
 	if (asks_for_help(argc, argv)) {

@@ -9,7 +9,6 @@
 
 #include <ctype.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,32 +17,11 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/program.h"
 
 extern char **environ;
 
 #define MAX_CONFIG_BYTES (1u << 20)
-
-/* Beside this program when built, else where it is installed. */
-static int find_helper(char *path, size_t size, struct err *e)
-{
-	char self[PATH_MAX - 64];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-	char *slash;
-
-	if (n < 0)
-		return err_set(e, errno, "find this program");
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	*slash = '\0';
-	snprintf(path, size, "%s/cloche-yaml", self);
-	if (access(path, X_OK) == 0)
-		return 0;
-	if (access(CLOCHE_LIBEXECDIR "/cloche-yaml", X_OK) == 0) {
-		snprintf(path, size, "%s", CLOCHE_LIBEXECDIR "/cloche-yaml");
-		return 0;
-	}
-	return err_set(e, 0, "cannot read YAML: %s is missing (reinstall cloche)", path);
-}
 
 static int start_helper(const char *program, const char *file, int *ret_fd, pid_t *ret_pid,
 			struct err *e)
@@ -71,7 +49,7 @@ int settings_read_file(const char *file, json_t **ret, struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	_cleanup_close_ int fd = -1;
-	char helper[PATH_MAX];
+	char helper[PROGRAM_PATH_SIZE];
 	size_t size = 0;
 	int status = -1, r;
 	pid_t pid;
@@ -79,7 +57,7 @@ int settings_read_file(const char *file, json_t **ret, struct err *e)
 	*ret = NULL;
 	if (access(file, F_OK) < 0)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : err_set(e, errno, "%s", file);
-	if (find_helper(helper, sizeof helper, e) < 0 ||
+	if (program_find("cloche-yaml", helper, e) < 0 ||
 	    start_helper(helper, file, &fd, &pid, e) < 0)
 		return -1;
 	r = fd_slurp(fd, MAX_CONFIG_BYTES, &text, &size);

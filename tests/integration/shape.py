@@ -16,12 +16,14 @@ SHAPE = {
     "id": str, "sandbox": str, "ok": bool, "reason": str, "error_code": MAYBE_TEXT, "retryable": bool,
     "stage": MAYBE_TEXT, "message": str, "model_message": str, "exit_code": MAYBE_INT, "signal": MAYBE_INT,
     "timed_out": bool, "stdout": str, "stderr": str, "encoding": str, "output": {"stdout": COUNTS, "stderr": COUNTS},
-    "limits_hit": list, "oom_kills": int, "artifacts": list, "network": {"allowed": int, "denied": list},
+    "limits_hit": list, "oom_kills": int, "artifacts": list, 
+    "network": {"allowed": int, "denied": list, "bytes_sent": int, "bytes_received": int, "capture": MAYBE_TEXT},
     "usage": {"wall_ms": NUMBER, "cpu_ms": MAYBE_NUMBER, "memory_peak_bytes": MAYBE_INT, "pids_peak": MAYBE_INT},
     "enforced": {"runtime": str, "rootless": bool, "user_namespace": bool, "uid": int, "memory": str, "swap": str,
                  "cpu": str, "pids": str, "network": str, "network_denials": str, "rootfs": str, "disk": str,
                  "capabilities": str, "no_new_privs": bool, "seccomp": str, "landlock": int},
 }
+NO_NETWORK = {"allowed": 0, "denied": [], "bytes_sent": 0, "bytes_received": 0, "capture": None}
 LIMITS = {"memory", "pids", "disk", "inodes", "output", "network_denied"}
 # reason: (error code, exit status of the command line, retryable), as far as these do not depend on the command.
 REASONS = {
@@ -59,7 +61,9 @@ def check_shape(r):
         assert counts["bytes"] == counts["kept"] + counts["dropped"]
         assert counts["kept"] == len(data)
         assert (counts["dropped"] > 0) <= ("output" in j["limits_hit"])
-    assert j["network"] == {"allowed": 0, "denied": []}
+    if j["network"]["capture"] is None:
+        assert j["network"] == NO_NETWORK
+    assert (j["network"]["denied"] != []) == ("network_denied" in j["limits_hit"])
     assert j["ok"] == (j["reason"] == "exited" and j["exit_code"] == 0 and j["error_code"] is None)
     assert j["timed_out"] == (j["reason"] == "timeout")
     assert (j["stage"] is not None) == (j["reason"] == "create_failed")
