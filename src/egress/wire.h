@@ -45,7 +45,7 @@ enum egress_listener {
 	LISTEN_PROXY, /* TCP 127.0.0.1:3128: HTTP proxy, CONNECT and SOCKS5, told apart by the first byte */
 	LISTEN_HTTP, /* TCP *:80, also caught by the default route: getsockname() is where it was going */
 	LISTEN_TLS, /* TCP *:443 */
-	LISTEN_ANY, /* TCP, by redirect: SO_ORIGINAL_DST is where it was going */
+	LISTEN_ANY, /* TCP, all other ports (nf_tables' tproxy): getsockname() is where it was going */
 	LISTEN_DNS, /* UDP *:53, IP_PKTINFO and IPV6_RECVPKTINFO set: answers come from where was asked */
 	LISTEN_DNS_TCP,
 	LISTEN_KINDS,
