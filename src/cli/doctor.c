@@ -204,7 +204,7 @@ static void look_network(struct patient *p, struct finding *f)
 	else
 		say(f, PARTLY,
 		    "programs that know no proxy are caught on ports 80, 443 and 53 only; others are refused",
-		    "load nat for nf_tables: sudo modprobe -a nft_chain_nat nft_redir");
+		    "load tproxy for nf_tables: sudo modprobe nft_tproxy");
 	spec_done(&s);
 	result_done(&r);
 }

@@ -5,13 +5,14 @@
  * Runs where netns.c's maker runs: beside its caller, in the caller's memory. So there is no C library in here but
  * for memcpy(), and messages are made on a small buffer of the one maker that there is at a time in a process.
  *
- * nf_tables: two tables, each with one nat chain in the output hook and one rule (as the nft program would print it):
+ * nf_tables: two tables, each with one chain in the prerouting hook, through which all comes that is sent over lo, and in
+ * it one rule (as the nft program would print it):
  *
- *	ip daddr != 127.0.0.0/8 tcp dport != {53, 80, 443} redirect to :ANY
+ *	tcp flags & (syn | ack) == syn ip daddr != 127.0.0.0/8 tcp dport != {53, 80, 443} tproxy to :ANY
  *
- * 53, 80 and 443 have listeners of their own, which are reached by the route alone: there the destination is the
- * socket's own name, and nothing is tracked. ANY is 3129; who connects to it by itself has no other destination and is
- * closed.
+ * Only a connection's first packet needs it. 53, 80 and 443 have listeners of their own, which are reached by the route
+ * alone. Everywhere the destination is the socket's own name (getsockname). Not nat: that tracks connections in memory
+ * of the kernel that no cgroup is charged for, 262,144 of them by default in each namespace.
  */
 #include "native/capture.h"
 
@@ -170,7 +171,7 @@ in_clone_child static int add_route(struct message *m, int family)
 /* ---- redirect: nf_tables calls the families as sockets do (NFPROTO_IPV4 is AF_INET) ---- */
 
 #define TABLE "cloche"
-#define CHAIN "output"
+#define CHAIN "capture"
 
 in_clone_child static void begin_nft(struct message *m, uint8_t type, uint16_t flags,
 				     uint8_t family)
@@ -242,15 +243,24 @@ in_clone_child static void compare(struct message *m, uint32_t operation, const 
 	expression_end(m, x);
 }
 
-in_clone_child static void only_tcp(struct message *m)
+in_clone_child static void only_beginnings(struct message *m)
 {
-	const uint8_t tcp = IPPROTO_TCP;
+	static const uint8_t tcp = IPPROTO_TCP, syn_and_ack = 0x12, syn = 0x02, none = 0;
 	struct expression x = expression(m, "meta");
 
 	attribute_number(m, NFTA_META_DREG, NFT_REG_1);
 	attribute_number(m, NFTA_META_KEY, NFT_META_L4PROTO);
 	expression_end(m, x);
 	compare(m, NFT_CMP_EQ, &tcp, sizeof tcp);
+	load_payload(m, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1);
+	x = expression(m, "bitwise");
+	attribute_number(m, NFTA_BITWISE_SREG, NFT_REG_1);
+	attribute_number(m, NFTA_BITWISE_DREG, NFT_REG_1);
+	attribute_number(m, NFTA_BITWISE_LEN, 1);
+	data_value(m, NFTA_BITWISE_MASK, &syn_and_ack, 1);
+	data_value(m, NFTA_BITWISE_XOR, &none, 1);
+	expression_end(m, x);
+	compare(m, NFT_CMP_EQ, &syn, sizeof syn);
 }
 
 /* One byte of the address tells 127.0.0.0/8. */
@@ -280,7 +290,7 @@ in_clone_child static void not_these_ports(struct message *m)
 	}
 }
 
-in_clone_child static void redirect_to_any(struct message *m)
+in_clone_child static void to_any(struct message *m, uint8_t family)
 {
 	const uint16_t port = htons(ANY_PORT);
 	struct expression x = expression(m, "immediate");
@@ -288,8 +298,9 @@ in_clone_child static void redirect_to_any(struct message *m)
 	attribute_number(m, NFTA_IMMEDIATE_DREG, NFT_REG_1);
 	data_value(m, NFTA_IMMEDIATE_DATA, &port, sizeof port);
 	expression_end(m, x);
-	x = expression(m, "redir");
-	attribute_number(m, NFTA_REDIR_REG_PROTO_MIN, NFT_REG_1);
+	x = expression(m, "tproxy");
+	attribute_number(m, NFTA_TPROXY_FAMILY, family);
+	attribute_number(m, NFTA_TPROXY_REG_PORT, NFT_REG_1);
 	expression_end(m, x);
 }
 
@@ -301,10 +312,10 @@ in_clone_child static void add_chain(struct message *m, uint8_t family)
 	attribute_text(m, NFTA_CHAIN_TABLE, TABLE);
 	attribute_text(m, NFTA_CHAIN_NAME, CHAIN);
 	hook = nest(m, NFTA_CHAIN_HOOK);
-	attribute_number(m, NFTA_HOOK_HOOKNUM, 3);                /* NF_INET_LOCAL_OUT */
-	attribute_number(m, NFTA_HOOK_PRIORITY, (uint32_t)-100); /* NF_IP_PRI_NAT_DST */
+	attribute_number(m, NFTA_HOOK_HOOKNUM, 0);                /* NF_INET_PRE_ROUTING */
+	attribute_number(m, NFTA_HOOK_PRIORITY, (uint32_t)-150); /* NF_IP_PRI_MANGLE */
 	unnest(m, hook);
-	attribute_text(m, NFTA_CHAIN_TYPE, "nat");
+	attribute_text(m, NFTA_CHAIN_TYPE, "filter");
 	close_header(m);
 }
 
@@ -316,10 +327,10 @@ in_clone_child static void add_rule(struct message *m, uint8_t family)
 	attribute_text(m, NFTA_RULE_TABLE, TABLE);
 	attribute_text(m, NFTA_RULE_CHAIN, CHAIN);
 	list = nest(m, NFTA_RULE_EXPRESSIONS);
-	only_tcp(m);
+	only_beginnings(m);
 	not_to_loopback(m, family);
 	not_these_ports(m);
-	redirect_to_any(m);
+	to_any(m, family);
 	unnest(m, list);
 	close_header(m);
 }
@@ -351,7 +362,7 @@ static const struct kind {
 	{LISTEN_TLS, 443, false, false},		{LISTEN_DNS, 53, true, false},
 	{LISTEN_DNS_TCP, 53, false, false},
 };
-static const struct kind any = {LISTEN_ANY, ANY_PORT, false, true};
+static const struct kind any = {LISTEN_ANY, ANY_PORT, false, true}; /* and transparent: tproxy's condition */
 
 in_clone_child static long set(long fd, int level, int option)
 {
@@ -395,6 +406,9 @@ in_clone_child static int add_listener(struct capture *c, int family, const stru
 	c->fds[c->count++] = (int)fd;
 	if (family == AF_INET6)
 		r = set(fd, SOL_IPV6, IPV6_V6ONLY);
+	if (r == 0 && k->kind == LISTEN_ANY)
+		r = family == AF_INET ? set(fd, SOL_IP, IP_TRANSPARENT)
+				      : set(fd, SOL_IPV6, IPV6_TRANSPARENT);
 	if (r == 0)
 		r = bind_to(fd, family, k);
 	if (r == 0)

@@ -6,7 +6,7 @@
  *	routes     `local default dev lo`, IPv4 and IPv6: every address is local, so that nothing can leave, and a
  *	           socket that listens on every address is reached by every one
  *	listeners  the proxy on the loopback addresses; HTTP, TLS and DNS on every address; and one for
- *	redirect   all other TCP ports, except to loopback addresses: nat in the output hook (nf_tables)
+ *	redirect   all other TCP ports, except to loopback addresses (nf_tables' tproxy)
  * UDP to any port but 53 is answered by the kernel: port unreachable.
  *
  * Used by the supervisor (root) and by init (rootless), in netns.c's maker.
@@ -28,7 +28,7 @@ struct capture {
 };
 
 /* In the new namespace, with rights over it. Makes system calls that leave errno alone, and no others: runs in a
- * process that shares its memory. 0 or -errno; a kernel without IPv6 or without nat is no failure. What was opened
+ * process that shares its memory. 0 or -errno; a kernel without IPv6 or without tproxy is no failure. What was opened
  * before a failure is in c. */
 int capture_make(struct capture *c);
 
