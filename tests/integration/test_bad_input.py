@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets one line that names the object and the cause, the right exit status, and leaves nothing behind."""
-import grp
 import os
-import pwd
 import socket
 import subprocess
 import textwrap
@@ -389,40 +387,8 @@ def test_standard_streams_closed():
 
 # ------------------------------------------------------------------------------------------------- rootless on cgroup v1
 
-USER = "clochetest"
 REFUSAL = ("cloche: cgroup: limits cannot be enforced: an ordinary user cannot make cgroups on a cgroup v1 host: "
            "run as root, or boot with systemd.unified_cgroup_hierarchy=1\n")
-
-
-@pytest.fixture(scope="module")
-def user(tmp_path_factory):
-    """(uid, environment) of an ordinary user with subordinate ids; removed afterwards if it is ours."""
-    cloche.need("rootless-refusal")
-    cloche.need("idmap")
-    made = False
-    try:
-        uid = pwd.getpwnam(USER).pw_uid
-    except KeyError:
-        number = next(n for n in range(20000, 30000) if n not in {p.pw_uid for p in pwd.getpwall()} |
-                      {g.gr_gid for g in grp.getgrall()})
-        subprocess.run(["/usr/sbin/groupadd", "--gid", str(number), USER], check=True)
-        subprocess.run(["/usr/sbin/useradd", "--no-create-home", "--uid", str(number), "--gid", str(number), "--key",
-                        "SUB_UID_COUNT=0", "--key", "SUB_GID_COUNT=0", USER], check=True)
-        made, uid = True, number
-        subprocess.run(["/usr/sbin/usermod", "--add-subuids", "1879179264-1879244799", "--add-subgids",
-                        "1879179264-1879244799", USER], check=True)
-    home = tmp_path_factory.mktemp("home")
-    os.chown(home, uid, uid)
-    for folder in (home, *home.parents):
-        if str(folder) not in ("/", "/tmp"):
-            os.chmod(folder, os.stat(folder).st_mode | 0o111)
-    runtime = home / "runtime"
-    runtime.mkdir(mode=0o700)
-    os.chown(runtime, uid, uid)
-    yield uid, {"HOME": str(home), "XDG_RUNTIME_DIR": str(runtime), "XDG_DATA_HOME": str(home / "data"),
-                "XDG_CONFIG_HOME": str(home / "config"), "USER": USER}
-    if made:
-        subprocess.run(["/usr/sbin/userdel", USER], check=True, stderr=subprocess.DEVNULL)
 
 
 def test_rootless_on_v1_is_refused(user):
