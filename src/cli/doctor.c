@@ -20,6 +20,7 @@
 #include "native/native.h"
 #include "native/seccomp.h"
 #include "native/slot.h"
+#include "settings/egress.h"
 
 enum verdict { HAVE, PARTLY, MISSING };
 static const char *const verdict_names[] = {"ok", "partly", "missing"};
@@ -177,13 +178,18 @@ static void look_usr(struct patient *p, struct finding *f)
 
 static int run_true(struct patient *p, const struct spec *s, struct result *r, struct err *e)
 {
-	const struct native_io io = {.stdin_fd = -1,
-				     .out_fd = -1,
-				     .err_fd = -1,
-				     .cancel_fd = -1,
-				     .uid_range = p->settings.uid_range};
+	struct native_io io = {.stdin_fd = -1,
+			       .out_fd = -1,
+			       .err_fd = -1,
+			       .cancel_fd = -1,
+			       .uid_range = p->settings.uid_range};
+	int done = settings_egress_config(&p->settings, &p->places, s, NULL, &io.network,
+					  &io.network_opens_tls, e);
 
-	return native_run(&p->places, s, &io, r, e);
+	if (done == 0)
+		done = native_run(&p->places, s, &io, r, e);
+	settings_egress_free(io.network);
+	return done;
 }
 
 /* A sandbox with a network policy that allows nothing: what it takes is then there. */

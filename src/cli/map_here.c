@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "cli/map.h"
 #include "native/native.h"
+#include "settings/egress.h"
 
 struct here {
 	const struct map_order *order;
@@ -32,18 +33,24 @@ struct here {
 static int run_sandbox(struct here *h, struct map_line *l, const struct spec *s, const char *input,
 		       size_t size, struct err *e)
 {
-	const struct native_io io = {.stdin_fd = -1,
-				     .stdin_data = input ? input : "",
-				     .stdin_size = size,
-				     .out_fd = -1,
-				     .err_fd = -1,
-				     .cancel_fd = h->cancel_fd,
-				     .uid_range = h->order->settings->uid_range};
+	const struct map_order *o = h->order;
+	struct native_io io = {.stdin_fd = -1,
+			       .stdin_data = input ? input : "",
+			       .stdin_size = size,
+			       .out_fd = -1,
+			       .err_fd = -1,
+			       .cancel_fd = h->cancel_fd,
+			       .uid_range = o->settings->uid_range};
 	struct err why = {0};
 	struct result r;
-	int failed = 0;
+	int failed;
 
-	if (native_run(h->order->places, s, &io, &r, &why) < 0)
+	failed = settings_egress_config(o->settings, o->places, s, NULL, &io.network,
+					&io.network_opens_tls, &why);
+	if (failed == 0)
+		failed = native_run(o->places, s, &io, &r, &why);
+	settings_egress_free(io.network);
+	if (failed < 0)
 		return map_line_problem(l, MAP_INTERNAL, &why, e);
 	if (r.reason == REASON_CANCELLED)
 		l->outcome = MAP_DROPPED;

@@ -19,6 +19,7 @@
 #include "base/tree.h"
 #include "cli/mcp.h"
 #include "native/native.h"
+#include "settings/egress.h"
 
 enum { FILES_BYTES = 10 << 20, OUTCOME_BYTES = 16 << 20, SOCKET = 3, PIECE = 64 << 10 };
 
@@ -90,18 +91,25 @@ static json_t *run_here(struct job *j, const char *folder, struct err *e)
 {
 	struct mcp_base *base = &server_of(j)->here;
 	const struct tool_call *t = &j->c->tool;
-	const struct native_io io = {.stdin_fd = -1,
-				     .stdin_data = t->code,
-				     .stdin_size = is_argument(t) ? 0 : t->code_size,
-				     .out_fd = -1,
-				     .err_fd = -1,
-				     .cancel_fd = SOCKET,
-				     .uid_range = base->settings.uid_range};
+	const struct places *places = &server_of(j)->places;
+	struct native_io io = {.stdin_fd = -1,
+			       .stdin_data = t->code,
+			       .stdin_size = is_argument(t) ? 0 : t->code_size,
+			       .out_fd = -1,
+			       .err_fd = -1,
+			       .cancel_fd = SOCKET,
+			       .uid_range = base->settings.uid_range};
 	struct result r;
 	json_t *outcome;
+	int done;
 
 	if (prepare(j, &base->spec, folder, e) < 0 ||
-	    native_run(&server_of(j)->places, &base->spec, &io, &r, e) < 0)
+	    settings_egress_config(&base->settings, places, &base->spec, NULL, &io.network,
+				   &io.network_opens_tls, e) < 0)
+		return NULL;
+	done = native_run(places, &base->spec, &io, &r, e);
+	settings_egress_free(io.network);
+	if (done < 0)
 		return NULL;
 	outcome =
 		json_pack("{so so}", "result", result_to_json(&r), "files", read_files(folder, &r));

@@ -19,6 +19,7 @@
 #include "cli/policy.h"
 #include "image/image.h"
 #include "native/native.h"
+#include "settings/egress.h"
 
 struct order {
 	struct places places;
@@ -375,9 +376,14 @@ static int execute(struct order *q, struct err *e)
 		.uid_range = q->settings.uid_range,
 	};
 	struct result r;
-	int status;
+	int status, done;
 
-	if (cancel < 0 || native_run(&q->places, &q->spec, &io, &r, e) < 0)
+	if (cancel < 0 || settings_egress_config(&q->settings, &q->places, &q->spec, NULL, &io.network,
+						 &io.network_opens_tls, e) < 0)
+		return fail(EXIT_CLOCHE, e);
+	done = native_run(&q->places, &q->spec, &io, &r, e);
+	settings_egress_free(io.network);
+	if (done < 0)
 		return fail(EXIT_CLOCHE, e);
 	json = q->json ? result_to_json(&r) : NULL;
 	status = finish(q, &r, json);

@@ -90,6 +90,12 @@ static bool has_its_size(const union answer *a, size_t size)
 	return false;
 }
 
+/* Whoever does not read must not make us wait. */
+static int send_now(int fd, const void *data, size_t size)
+{
+	return send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
 /* 0; -EAGAIN: nothing is there; -EPIPE: hung up; -EPROTO. Descriptors that come along are not taken. */
 static int receive(int fd, union answer *ret)
 {
@@ -294,7 +300,7 @@ static int ask(int control, enum egress_type type, uint32_t sequence)
 {
 	const struct egress_plain m = {{.type = type, .sequence = sequence}};
 
-	return send_message(control, &m, sizeof m, NULL, 0);
+	return send_now(control, &m, sizeof m);
 }
 
 static bool is_text(const char *field, size_t size)
@@ -328,13 +334,16 @@ int egress_watch(int control, struct err *e)
 	return r < 0 ? no_answer(r, "watch connections", e) : 0;
 }
 
-/* A record goes to fn; anything else is the caller's. */
+/* A record goes to fn. An acknowledgement that finds no room is made good by the next. */
 static int take_record(int control, const union answer *a, egress_record_fn *fn, void *context)
 {
+	int r;
+
 	if (!egress_record_is_valid(&a->record))
 		return -EPROTO;
 	fn(context, &a->record);
-	return ask(control, EGRESS_ACK, a->header.sequence);
+	r = ask(control, EGRESS_ACK, a->header.sequence);
+	return r == -EAGAIN ? 0 : r;
 }
 
 int egress_take(int control, egress_record_fn *fn, void *context)
@@ -354,10 +363,11 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
 {
 	uint64_t deadline = now_us() + EGRESS_ANSWER_MS * 1000ull;
 	int r = ask(control, EGRESS_FLUSH, 2);
+	bool asked = r == 0;
 	union answer a;
 
-	while (r == 0) {
-		r = receive_until(control, deadline, &a);
+	while (r == 0 || r == -EAGAIN) {
+		r = now_us() < deadline ? receive_until(control, deadline, &a) : -ETIMEDOUT;
 		if (r < 0)
 			break;
 		if (a.header.type == EGRESS_TOTALS) {
@@ -366,6 +376,10 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
 		}
 		if (a.header.type == EGRESS_RECORD)
 			r = take_record(control, &a, fn, context);
+		if (r == 0 && !asked) { /* its queue was full of what it had not read */
+			r = ask(control, EGRESS_FLUSH, 2);
+			asked = r == 0;
+		}
 	}
 	return no_answer(r, "count connections", e);
 }

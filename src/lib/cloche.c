@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "native/native.h"
+#include "settings/egress.h"
 #include "settings/settings.h"
 
 struct cloche_spec {
@@ -122,13 +123,14 @@ int cloche_spec_language(struct cloche_spec *spec, const char *language, struct 
 static int run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,
 	       struct result *r, struct err *e)
 {
-	const struct native_io io = {.stdin_fd = -1,
-				     .stdin_data = stdin_data,
-				     .stdin_size = stdin_size,
-				     .out_fd = -1,
-				     .err_fd = -1,
-				     .cancel_fd = -1,
-				     .uid_range = spec->settings.uid_range};
+	struct native_io io = {.stdin_fd = -1,
+			       .stdin_data = stdin_data,
+			       .stdin_size = stdin_size,
+			       .out_fd = -1,
+			       .err_fd = -1,
+			       .cancel_fd = -1,
+			       .uid_range = spec->settings.uid_range};
+	int done;
 
 	for (size_t i = 0; i < option_count; i++)
 		if (spec->settings.origins[i] == ORIGIN_DEFAULT)
@@ -136,9 +138,13 @@ static int run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_si
 	if (settings_apply_policy(&spec->settings, &spec->spec, e) < 0 ||
 	    settings_apply_image(&spec->settings, &spec->places, spec->is_language, &spec->spec,
 				 e) < 0 ||
-	    spec_finish(&spec->spec, e) < 0)
+	    spec_finish(&spec->spec, e) < 0 ||
+	    settings_egress_config(&spec->settings, &spec->places, &spec->spec, NULL, &io.network,
+				   &io.network_opens_tls, e) < 0)
 		return -1;
-	return native_run(&spec->places, &spec->spec, &io, r, e);
+	done = native_run(&spec->places, &spec->spec, &io, r, e);
+	settings_egress_free(io.network);
+	return done;
 }
 
 int cloche_run(struct cloche_spec *spec, const void *stdin_data, size_t stdin_size,

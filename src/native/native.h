@@ -16,6 +16,10 @@ struct native_io {
 		escape_err;    /* show control characters escaped (the descriptor is a terminal) */
 	int cancel_fd;         /* readable: the caller wants it over; -1: none */
 	const char *uid_range; /* operator's block as BASE:COUNT, or NULL */
+	/* Under every --network but none, from settings_egress_config(): what cloche-egress is told (egress/config.h), and
+	 * whether TLS has to be opened, for which the sandbox gets an authority to trust. */
+	char *network;
+	bool network_opens_tls;
 };
 
 /* Run spec to its end. Returns 0 with *r filled, whatever the reason: what went wrong is in it. Every

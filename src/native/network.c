@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native/network.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
 
 _Static_assert((int)NETWORK_PROXY_PORT == (int)EGRESS_PROXY_PORT, "what programs are told");
+
+enum { RECORDS_AT_ONCE = 64 };
 
 void network_init(struct network *n, const struct spec *s)
 {
@@ -19,12 +20,11 @@ void network_init(struct network *n, const struct spec *s)
  * given to anybody while it lives, whoever dies first. Not the sandbox's own ids: code that got out of its
  * namespaces could then take over the process that holds its credentials. Rootless there are no ids but the
  * caller's that a process outside of a user namespace could become. */
-static int start(struct network *n, const struct spec *s, const struct places *places,
-		 const struct id_range *range, const char *config, struct err *e)
+static int start(struct network *n, const struct places *places, const struct id_range *range,
+		 const char *config, struct err *e)
 {
 	uint32_t uid = UINT32_MAX, gid = UINT32_MAX;
 
-	(void)s;
 	if (!places->rootless) {
 		if (slot_acquire(places, range, 0, &n->ids, e) < 0)
 			return -1;
@@ -36,34 +36,13 @@ static int start(struct network *n, const struct spec *s, const struct places *p
 	return egress_configure(&n->egress, config, strlen(config), uid, gid, -1, e);
 }
 
-/* REPLACE by settings_egress_config() */
-static char *egress_config_text(const struct spec *s, struct err *e)
-{
-	_cleanup_free_ char *rules = spec_network_rules(s);
-	json_t *root = rules ? json_pack("{ss ss ss ss s{} sn s[] ss}", "mode",
-					 network_mode_name(s->network.mode), "rules", rules,
-					 "ceiling", "", "ceiling_mode", "open", "resolve",
-					 "upstream_ca", "credentials", "capture", "redirect")
-			     : NULL;
-	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-
-	json_decref(root);
-	if (!text)
-		err_set(e, ENOMEM, "make the network configuration");
-	return text;
-}
-
-int network_begin(struct network *n, const struct spec *s, const struct places *places,
+int network_begin(struct network *n, const char *config, const struct places *places,
 		  const struct id_range *range, struct err *e)
 {
-	_cleanup_free_ char *config = NULL;
-
 	if (!n->wanted)
 		return 0;
-	config = egress_config_text(s, e);
-	if (!config)
-		return -1;
-	return start(n, s, places, range, config, e);
+	return config ? start(n, places, range, config, e)
+		      : err_set(e, 0, "the caller gave no configuration of the network");
 }
 
 int network_wait(struct network *n, struct err *e)
@@ -88,11 +67,6 @@ int network_serve(struct network *n, int init, struct err *e)
 	return r;
 }
 
-bool network_has_authority(const struct spec *s)
-{
-	return s->network.credentials.count > 0; /* REPLACE by network_policy_looks() */
-}
-
 int network_fd(const struct network *n)
 {
 	return n->ended ? -1 : n->egress.control;
@@ -114,10 +88,11 @@ static void take(void *context, const struct egress_record *r)
 
 void network_read(struct network *n, struct network_usage *usage)
 {
-	int r;
+	int r = 1;
 
-	while ((r = egress_take(n->egress.control, take, usage)) > 0)
-		;
+	/* It may have been taken over, and never stop: the run's clocks come first. */
+	for (int i = 0; r > 0 && i < RECORDS_AT_ONCE; i++)
+		r = egress_take(n->egress.control, take, usage);
 	n->ended |= r < 0;
 }
 

@@ -29,7 +29,7 @@ struct network {
 void network_init(struct network *n, const struct spec *s);
 
 /* Start it; it gets ready while the sandbox is made. Does nothing without a network policy, as do the others. */
-int network_begin(struct network *n, const struct spec *s, const struct places *places,
+int network_begin(struct network *n, const char *config, const struct places *places,
 		  const struct id_range *range, struct err *e) must_check;
 
 /* Wait for it. Afterwards n->ready has the authority that the sandbox shall trust, if one is needed. */
@@ -37,9 +37,6 @@ int network_wait(struct network *n, struct err *e) must_check;
 
 /* It serves the listeners (which are closed here) for as long as init lives. */
 int network_serve(struct network *n, int init, struct err *e) must_check;
-
-/* Will there be an authority to trust: does TLS have to be opened? */
-bool network_has_authority(const struct spec *s);
 
 /* What it has to say: read while the run goes on, or it would have to keep it. POLLIN on this; -1: nothing. */
 int network_fd(const struct network *n);

@@ -110,7 +110,7 @@ static int make_plan(struct sandbox *b, struct err *e)
 			    b->places->rootless, b->plan, b->volumes, e) < 0)
 		return -1;
 	b->plan->captured = is_captured(b);
-	b->plan->trust = b->kept ? b->kept->authority != NULL : network_has_authority(b->spec);
+	b->plan->trust = b->kept ? b->kept->authority != NULL : b->io->network_opens_tls;
 	return has_disk ? plan_disk(b, e) : 0;
 }
 
@@ -330,7 +330,7 @@ static int create(struct sandbox *b, struct err *e)
 
 	if (id_range_find(b->places, b->io->uid_range, &range, e) < 0)
 		return err_stage(e, "ids");
-	if (!b->kept && network_begin(&b->network, b->spec, b->places, &range, e) < 0)
+	if (!b->kept && network_begin(&b->network, b->io->network, b->places, &range, e) < 0)
 		return err_stage(e, "network");
 	if (image_open(b->places, b->spec->image, &b->image, e) < 0)
 		return err_stage(e, "image");

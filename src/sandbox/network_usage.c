@@ -6,41 +6,34 @@
 
 #include "sandbox/result.h"
 
-static struct network_denied *find(struct network_usage *u, const char *host, uint16_t port)
+/* Where it is among them, or where a new one goes: the end, or the place of the oldest. */
+static size_t find(const struct network_usage *u, const char *host, uint16_t port)
 {
 	for (size_t i = 0; i < u->refused_count; i++)
 		if (u->refused[i].port == port && strcmp(u->refused[i].host, host) == 0)
-			return &u->refused[i];
-	return NULL;
-}
-
-static struct network_denied *oldest(struct network_usage *u)
-{
-	struct network_denied *found = &u->refused[0];
-
-	for (size_t i = 1; i < u->refused_count; i++)
-		if (u->refused[i].last < found->last)
-			found = &u->refused[i];
-	return found;
+			return i;
+	return u->refused_count < NETWORK_DENIED_MAX ? u->refused_count : 0;
 }
 
 void network_usage_refused(struct network_usage *u, const char *host, uint16_t port)
 {
-	struct network_denied *d;
+	struct network_denied d = {.port = port};
+	size_t i;
 
 	if (!u->refused)
 		u->refused = calloc(NETWORK_DENIED_MAX, sizeof *u->refused);
 	if (!u->refused)
 		return;
-	d = find(u, host, port);
-	if (!d) {
-		d = u->refused_count < NETWORK_DENIED_MAX ? &u->refused[u->refused_count++]
-							  : oldest(u);
-		*d = (struct network_denied){.port = port};
-		snprintf(d->host, sizeof d->host, "%s", host);
-	}
-	d->count++;
-	d->last = u->denied;
+	snprintf(d.host, sizeof d.host, "%s", host);
+	i = find(u, d.host, port);
+	if (i == u->refused_count)
+		u->refused_count++;
+	else if (u->refused[i].port == port && strcmp(u->refused[i].host, d.host) == 0)
+		d.count = u->refused[i].count;
+	d.count++;
+	/* The most recent is last. */
+	memmove(&u->refused[i], &u->refused[i + 1], (u->refused_count - i - 1) * sizeof d);
+	u->refused[u->refused_count - 1] = d;
 }
 
 void network_usage_done(struct network_usage *u)

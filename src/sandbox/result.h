@@ -36,7 +36,7 @@ enum { NETWORK_DENIED_MAX = 64 };
 struct network_denied {
 	char host[256];
 	uint16_t port;
-	uint64_t count, last; /* last: by which the oldest makes room */
+	uint64_t count;
 };
 
 /* What the sandbox's connections came to. allowed: those that were, whether they came about or not. */
@@ -44,7 +44,7 @@ struct network_usage {
 	uint64_t allowed, denied, bytes_sent, bytes_received;
 	const char *capture; /* what programs that know no proxy are caught by; "redirect": every TCP port, "ports": 80,
 			      * 443 and 53; NULL: there is no network */
-	struct network_denied *refused; /* distinct, the most recent NETWORK_DENIED_MAX */
+	struct network_denied *refused; /* distinct, the NETWORK_DENIED_MAX most recent, the last one last */
 	size_t refused_count;
 };
 

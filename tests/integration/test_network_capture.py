@@ -2,6 +2,7 @@
 """What of a sandbox with a network policy ends up at which listener of its cloche-egress, and what a run makes of an egress
 process that dies, lies or is not there. The egress process is a stand-in (tests/lib/egress_standin.py)."""
 import ast
+import hashlib
 import os
 import signal
 import subprocess
@@ -227,8 +228,11 @@ BUNDLE = "/etc/cloche/ca-bundle.pem"
 TRUST = """
 out['env'] = {k: v for k, v in os.environ.items() if v.startswith('/etc/cloche/')}
 out['authority'] = open('/etc/cloche/authority.pem').read()
-out['bundle'] = open('/etc/cloche/ca-bundle.pem').read()
-out['system'] = open('/etc/ssl/certs/ca-certificates.crt').read()
+import hashlib
+bundle = open('/etc/cloche/ca-bundle.pem').read()
+out['same'] = bundle == open('/etc/ssl/certs/ca-certificates.crt').read()
+out['last'] = bundle.endswith(chr(10) + out['authority'])
+out['before'] = hashlib.sha256(bundle.removesuffix(chr(10) + out['authority']).encode()).hexdigest()
 for path in ('/etc/cloche/authority.pem', '/etc/cloche/ca-bundle.pem', '/etc/ssl/certs/ca-certificates.crt', '/etc/cloche/new'):
     try:
         open(path, 'a').write('x')
@@ -241,8 +245,8 @@ for path in ('/etc/cloche/authority.pem', '/etc/cloche/ca-bundle.pem', '/etc/ssl
 def check_trust(out):
     authority = egress_standin.AUTHORITY.decode()
     assert out["authority"] == authority
-    assert out["bundle"] == out["system"] and out["bundle"].endswith(authority)
-    assert out["bundle"].startswith(Path("/etc/ssl/certs/ca-certificates.crt").read_text())
+    assert out["same"] and out["last"]
+    assert out["before"] == hashlib.sha256(Path("/etc/ssl/certs/ca-certificates.crt").read_bytes()).hexdigest()
     assert out["env"] == {"NODE_EXTRA_CA_CERTS": "/etc/cloche/authority.pem",
                           **{k: BUNDLE for k in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO")}}
     assert all(v in ("Permission denied", "Read-only file system") for k, v in out.items() if k.startswith("/")), out
@@ -309,8 +313,7 @@ def test_the_last_connection_counts():
 
 def test_a_flood_of_refusals_is_bounded():
     _, r = values("ask('192.0.2.1', 443)", behaviour="flood")
-    assert len(r.network["denied"]) == 64 and r.network["denied"][-1]["host"] in ("192.0.2.1", "h499.test")
-    assert {"host": "192.0.2.1", "port": 443, "count": 1} in r.network["denied"]
+    assert [d["host"] for d in r.network["denied"]] == [f"h{i}.test" for i in range(437, 500)] + ["192.0.2.1"]
     assert r.network["bytes_sent"] == 501 * 3
 
 

@@ -20,8 +20,9 @@ static void test_same_is_counted(void **state)
 	refuse(&u, "a.test", 80);
 	refuse(&u, "a.test", 443);
 	assert_int_equal(u.refused_count, 2);
-	assert_int_equal(u.refused[0].count, 2);
-	assert_int_equal(u.refused[1].count, 1);
+	assert_int_equal(u.refused[1].count, 2);
+	assert_int_equal(u.refused[1].port, 443);
+	assert_int_equal(u.refused[0].count, 1);
 	network_usage_done(&u);
 	assert_null(u.refused);
 }

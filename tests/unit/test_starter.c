@@ -2,7 +2,10 @@
 /* The client of an egress process that may have been taken over: what it may say, and what ends the talk. */
 #include "unit.h"
 
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "egress/starter.h"
@@ -151,6 +154,33 @@ static void test_flush_of_one_that_is_gone(void **state)
 	assert_string_equal(e.text, "count connections: cloche-egress has ended");
 }
 
+/* One that says records for ever, and reads nothing of ours: neither makes us wait. */
+static void test_one_that_never_stops(void **state)
+{
+	struct egress_record r = record("a.test");
+	struct egress_totals got;
+	struct timespec begin, end;
+	struct err e = {0};
+	pid_t pid;
+	int n = 0;
+
+	(void)state;
+	pid = fork();
+	if (pid == 0) {
+		close(ours);
+		while (send(theirs, &r, sizeof r, MSG_NOSIGNAL) > 0)
+			;
+		_exit(0);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	assert_int_equal(egress_flush(ours, count, &n, &got, &e), -1);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_true(n > 0);
+	assert_true(end.tv_sec - begin.tv_sec <= EGRESS_ANSWER_MS / 1000 + 2);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void test_ready(void **state)
 {
 	static struct egress_ready ready = {.header = {EGRESS_READY, 1}, .ca_size = 3, .ca = "PEM"};
@@ -181,6 +211,7 @@ int main(void)
 		TEST(test_records_that_are_none),
 		TEST(test_nonsense),
 		TEST(test_flush_of_one_that_is_gone),
+		TEST(test_one_that_never_stops),
 		TEST(test_ready),
 	};
 
