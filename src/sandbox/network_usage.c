@@ -50,9 +50,11 @@ void network_usage_text(const struct network_usage *u, char *text, size_t size)
 	for (size_t i = 0; i < u->refused_count; i++) {
 		const struct network_denied *d = &u->refused[i];
 		char one[320];
-		int m = snprintf(one, sizeof one, "%s%s:%u", i ? ", " : "",
-				 d->host[0] ? d->host : "an unknown host", d->port);
+		int m = snprintf(one, sizeof one, "%s%s", i ? ", " : "",
+				 d->host[0] ? d->host : "an unknown host");
 
+		if (d->port) /* 0: its name was asked for */
+			m += snprintf(one + m, sizeof one - (size_t)m, ":%u", d->port);
 		if (d->count > 1)
 			m += snprintf(one + m, sizeof one - (size_t)m, " (%llu times)",
 				      (unsigned long long)d->count);

@@ -31,7 +31,8 @@ struct artifact {
 	bool executable;     /* known in the service only, which keeps no modes */
 };
 
-/* What was refused: this host and port, so many times. host "": it could not be learnt. */
+/* What was refused: this host and port, so many times. host "": it could not be learnt; port 0: its name
+ * was asked for. */
 enum { NETWORK_DENIED_MAX = 64 };
 struct network_denied {
 	char host[256];
