@@ -199,7 +199,8 @@ static void look_network(struct patient *p, struct finding *f)
 	struct result r = {0};
 	struct err e = {0};
 
-	if (spec_copy(&s, &p->spec, &e) < 0 || spec_set(&s, option_find("network"), "allow", &e) < 0 ||
+	if (spec_copy(&s, &p->spec, &e) < 0 ||
+	    spec_set(&s, option_find("network"), "allow", &e) < 0 ||
 	    spec_add_argument(&s, "/usr/bin/true", &e) < 0 || spec_finish(&s, &e) < 0 ||
 	    run_true(p, &s, &r, &e) < 0)
 		say(f, MISSING, e.text, "");

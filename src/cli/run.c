@@ -378,8 +378,8 @@ static int execute(struct order *q, struct err *e)
 	struct result r;
 	int status, done;
 
-	if (cancel < 0 || settings_egress_config(&q->settings, &q->places, &q->spec, NULL, &io.network,
-						 &io.network_opens_tls, e) < 0)
+	if (cancel < 0 || settings_egress_config(&q->settings, &q->places, &q->spec, NULL,
+						 &io.network, &io.network_opens_tls, e) < 0)
 		return fail(EXIT_CLOCHE, e);
 	done = native_run(&q->places, &q->spec, &io, &r, e);
 	settings_egress_free(io.network);

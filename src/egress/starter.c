@@ -110,7 +110,8 @@ static int receive(int fd, union answer *ret)
 		return errno == ECONNRESET ? -EPIPE : -errno;
 	if (n == 0)
 		return -EPIPE;
-	return m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !has_its_size(ret, (size_t)n) ? -EPROTO : 0;
+	return m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !has_its_size(ret, (size_t)n) ? -EPROTO
+										       : 0;
 }
 
 static int receive_until(int fd, uint64_t deadline_us, union answer *ret)
@@ -323,8 +324,8 @@ bool egress_record_is_valid(const struct egress_record *r)
 	    !IS_TEXT(r->address) || !IS_TEXT(r->rule) || !IS_TEXT(r->why) ||
 	    !IS_TEXT(r->credential) || !IS_TEXT(r->method) || !IS_TEXT(r->path))
 		return false;
-	return !*r->host || (network_host(r->host, strlen(r->host), host) == 0 &&
-			     strcmp(host, r->host) == 0);
+	return !*r->host ||
+	       (network_host(r->host, strlen(r->host), host) == 0 && strcmp(host, r->host) == 0);
 }
 
 int egress_watch(int control, struct err *e)

@@ -44,7 +44,7 @@ enum { ANY_PORT = 3129, BACKLOG = 1024, BUFFER = 2048, LOOPBACK_INDEX = 1 };
 /* ---- netlink ---- */
 
 struct message {
-	uint32_t size; /* of all messages so far */
+	uint32_t size;   /* of all messages so far */
 	uint32_t header; /* where the last one begins */
 	uint32_t sequence;
 	char data[BUFFER];
@@ -155,8 +155,8 @@ in_clone_child static int add_route(struct message *m, int family)
 	const struct rtmsg route = {.rtm_family = (unsigned char)family,
 				    .rtm_table = RT_TABLE_LOCAL,
 				    .rtm_protocol = RTPROT_STATIC,
-				    .rtm_scope = family == AF_INET ? RT_SCOPE_HOST
-								   : RT_SCOPE_UNIVERSE,
+				    .rtm_scope =
+					    family == AF_INET ? RT_SCOPE_HOST : RT_SCOPE_UNIVERSE,
 				    .rtm_type = RTN_LOCAL};
 	const uint32_t device = LOOPBACK_INDEX;
 
@@ -312,7 +312,7 @@ in_clone_child static void add_chain(struct message *m, uint8_t family)
 	attribute_text(m, NFTA_CHAIN_TABLE, TABLE);
 	attribute_text(m, NFTA_CHAIN_NAME, CHAIN);
 	hook = nest(m, NFTA_CHAIN_HOOK);
-	attribute_number(m, NFTA_HOOK_HOOKNUM, 0);                /* NF_INET_PRE_ROUTING */
+	attribute_number(m, NFTA_HOOK_HOOKNUM, 0);               /* NF_INET_PRE_ROUTING */
 	attribute_number(m, NFTA_HOOK_PRIORITY, (uint32_t)-150); /* NF_IP_PRI_MANGLE */
 	unnest(m, hook);
 	attribute_text(m, NFTA_CHAIN_TYPE, "filter");
@@ -358,11 +358,14 @@ static const struct kind {
 	bool datagram;
 	bool loopback; /* there only; else on every address */
 } kinds[] = {
-	{LISTEN_PROXY, EGRESS_PROXY_PORT, false, true}, {LISTEN_HTTP, 80, false, false},
-	{LISTEN_TLS, 443, false, false},		{LISTEN_DNS, 53, true, false},
+	{LISTEN_PROXY, EGRESS_PROXY_PORT, false, true},
+	{LISTEN_HTTP, 80, false, false},
+	{LISTEN_TLS, 443, false, false},
+	{LISTEN_DNS, 53, true, false},
 	{LISTEN_DNS_TCP, 53, false, false},
 };
-static const struct kind any = {LISTEN_ANY, ANY_PORT, false, true}; /* and transparent: tproxy's condition */
+static const struct kind any = {LISTEN_ANY, ANY_PORT, false,
+				true}; /* and transparent: tproxy's condition */
 
 in_clone_child static long set(long fd, int level, int option)
 {

@@ -23,7 +23,8 @@ struct capture {
 	bool wanted;   /* by netns_begin()'s caller; else nothing of this is made */
 	bool redirect; /* all TCP ports are caught; else 80 and 443 */
 	uint32_t count;
-	uint32_t kinds[EGRESS_LISTENERS_MAX]; /* enum egress_listener; IPv4 and IPv6 are sockets of their own */
+	uint32_t kinds
+		[EGRESS_LISTENERS_MAX]; /* enum egress_listener; IPv4 and IPv6 are sockets of their own */
 	int fds[EGRESS_LISTENERS_MAX];
 };
 

@@ -12,7 +12,8 @@ struct netns_maker {
 	pid_t pid; /* 0: none */
 	int fd;
 	int userns; /* it shall belong to this one; -1: the caller's */
-	struct capture capture; /* what is caught in it; the caller sets "wanted" before it begins */
+	struct capture
+		capture; /* what is caught in it; the caller sets "wanted" before it begins */
 	char stack[8192] __attribute__((aligned(16)));
 };
 

@@ -61,8 +61,8 @@ int network_serve(struct network *n, int init, struct err *e)
 	if (!n->wanted)
 		return 0;
 	n->redirect = n->listeners.redirect;
-	r = egress_serve(&n->egress, n->listeners.kinds, n->listeners.fds, n->listeners.count,
-			 init, e);
+	r = egress_serve(&n->egress, n->listeners.kinds, n->listeners.fds, n->listeners.count, init,
+			 e);
 	capture_done(&n->listeners);
 	return r;
 }

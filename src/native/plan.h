@@ -51,7 +51,8 @@ struct plan {
 	char hostname[72];
 	char machine_id[40];
 	char profile[32];
-	uint32_t captured;  /* a network policy: connections are caught (capture.h), names are resolved */
+	uint32_t
+		captured; /* a network policy: connections are caught (capture.h), names are resolved */
 	uint32_t trust;     /* a TRUST frame comes */
 	uint32_t has_lease; /* a descriptor that init keeps to its end */
 	char template[64];  /* host image: name of the prepared root, below the image directory */

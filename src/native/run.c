@@ -690,8 +690,7 @@ static int hand_over(struct sandbox *b, struct kept_sandbox *made, struct err *e
 	report_enforced(r, b->spec, &b->cgroup, b->plan);
 	if (b->kept->disk_bytes)
 		r->enforced.disk = "ext4 loop";
-	*made = (struct kept_sandbox){b->pid, b->pidfd, b->slot, r->enforced,
-				      b->network.listeners};
+	*made = (struct kept_sandbox){b->pid, b->pidfd, b->slot, r->enforced, b->network.listeners};
 	if (b->kept->before_serve(b->kept, made, e) < 0 ||
 	    send_to_init(b, FRAME_SERVE, NULL, 0, &b->kept->listener, 1, e) < 0)
 		return -1;

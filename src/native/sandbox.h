@@ -23,7 +23,8 @@ struct kept_sandbox {
 	int pidfd;
 	struct slot slot; /* with its lock */
 	struct enforced enforced;
-	struct capture listeners; /* for before_serve; count 0 without a network policy, and afterwards */
+	struct capture
+		listeners; /* for before_serve; count 0 without a network policy, and afterwards */
 };
 
 struct kept_request {

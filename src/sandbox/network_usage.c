@@ -86,6 +86,5 @@ json_t *network_usage_to_json(const struct network_usage *u)
 	}
 	return json_pack("{sI so sI sI ss?}", "allowed", (json_int_t)u->allowed, "denied", list,
 			 "bytes_sent", (json_int_t)u->bytes_sent, "bytes_received",
-			 (json_int_t)u->bytes_received,
-			 "capture", u->capture);
+			 (json_int_t)u->bytes_received, "capture", u->capture);
 }

@@ -30,7 +30,7 @@ enum code result_code(const struct result *r)
 	if (r->reason == REASON_EXITED && r->exit_code == 0)
 		return r->artifacts_failed ? CODE_SANDBOX_ARTIFACT_EXPORT_FAILED : CODE_NONE;
 	return code == CODE_COMMAND_FAILED && r->network.denied > 0 ? CODE_SANDBOX_NETWORK_DENIED
-								     : code;
+								    : code;
 }
 
 /* A command that is not there, or not executable, will not be there next time either. */
@@ -190,10 +190,11 @@ static void denied_message(const struct network_usage *u, char *text, size_t siz
 	char hosts[400];
 
 	network_usage_text(u, hosts, sizeof hosts);
-	snprintf(text, size,
-		 "The code failed, and its connections to %s were refused: these hosts are not allowed "
-		 "here. Trying again will not help.",
-		 hosts);
+	snprintf(
+		text, size,
+		"The code failed, and its connections to %s were refused: these hosts are not allowed "
+		"here. Trying again will not help.",
+		hosts);
 }
 
 /* What a model is told: what happened, in general words, never a host path. */

@@ -43,9 +43,11 @@ struct network_denied {
 /* What the sandbox's connections came to. allowed: those that were, whether they came about or not. */
 struct network_usage {
 	uint64_t allowed, denied, bytes_sent, bytes_received;
-	const char *capture; /* what programs that know no proxy are caught by; "redirect": every TCP port, "ports": 80,
+	const char *
+		capture; /* what programs that know no proxy are caught by; "redirect": every TCP port, "ports": 80,
 			      * 443 and 53; NULL: there is no network */
-	struct network_denied *refused; /* distinct, the NETWORK_DENIED_MAX most recent, the last one last */
+	struct network_denied
+		*refused; /* distinct, the NETWORK_DENIED_MAX most recent, the last one last */
 	size_t refused_count;
 };
 

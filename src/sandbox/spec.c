@@ -270,15 +270,16 @@ static int use_venv(struct spec *s, struct err *e)
  * a package that it may not have. */
 static int tell_proxy(struct spec *s, struct err *e)
 {
-	static const char *const proxies[] = {"HTTP_PROXY",  "HTTPS_PROXY", "ALL_PROXY",
-					      "http_proxy",  "https_proxy", "all_proxy"};
+	static const char *const proxies[] = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+					      "http_proxy", "https_proxy", "all_proxy"};
 	static const char *const directs[] = {"NO_PROXY", "no_proxy"};
 	char entry[64];
 
 	if (s->network.mode == NETWORK_NONE)
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(proxies); i++) {
-		snprintf(entry, sizeof entry, "%s=http://127.0.0.1:%d", proxies[i], NETWORK_PROXY_PORT);
+		snprintf(entry, sizeof entry, "%s=http://127.0.0.1:%d", proxies[i],
+			 NETWORK_PROXY_PORT);
 		if (!has_env(s, proxies[i]) && spec_add_env(s, entry, e) < 0)
 			return -1;
 	}
@@ -464,8 +465,7 @@ int spec_finish_sandbox(struct spec *s, struct err *e)
 	parents_first(s);
 	if (s->venv && use_venv(s, e) < 0)
 		return -1;
-	if (check_mounts(s, e) < 0 || tell_memory_aware_runtimes(s, e) < 0 ||
-	    tell_proxy(s, e) < 0)
+	if (check_mounts(s, e) < 0 || tell_memory_aware_runtimes(s, e) < 0 || tell_proxy(s, e) < 0)
 		return -1;
 	return check_totals(s, e);
 }

@@ -16,7 +16,7 @@ SHAPE = {
     "id": str, "sandbox": str, "ok": bool, "reason": str, "error_code": MAYBE_TEXT, "retryable": bool,
     "stage": MAYBE_TEXT, "message": str, "model_message": str, "exit_code": MAYBE_INT, "signal": MAYBE_INT,
     "timed_out": bool, "stdout": str, "stderr": str, "encoding": str, "output": {"stdout": COUNTS, "stderr": COUNTS},
-    "limits_hit": list, "oom_kills": int, "artifacts": list, 
+    "limits_hit": list, "oom_kills": int, "artifacts": list,
     "network": {"allowed": int, "denied": list, "bytes_sent": int, "bytes_received": int, "capture": MAYBE_TEXT},
     "usage": {"wall_ms": NUMBER, "cpu_ms": MAYBE_NUMBER, "memory_peak_bytes": MAYBE_INT, "pids_peak": MAYBE_INT},
     "enforced": {"runtime": str, "rootless": bool, "user_namespace": bool, "uid": int, "memory": str, "swap": str,

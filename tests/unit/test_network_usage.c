@@ -45,7 +45,8 @@ static void test_most_recent_are_kept(void **state)
 		if (strcmp(u.refused[i].host, "again.test") == 0)
 			assert_int_equal(u.refused[i].count, 1000);
 		else
-			assert_true(strtol(u.refused[i].host + 1, NULL, 10) >= 1000 - NETWORK_DENIED_MAX);
+			assert_true(strtol(u.refused[i].host + 1, NULL, 10) >=
+				    1000 - NETWORK_DENIED_MAX);
 	network_usage_done(&u);
 }
 
@@ -120,10 +121,12 @@ static void test_model_is_told(void **state)
 	const char *text = json_string_value(json_object_get(j, "model_message"));
 
 	(void)state;
-	assert_string_equal(json_string_value(json_object_get(j, "error_code")), "SANDBOX_NETWORK_DENIED");
+	assert_string_equal(json_string_value(json_object_get(j, "error_code")),
+			    "SANDBOX_NETWORK_DENIED");
 	assert_false(json_is_true(json_object_get(j, "retryable")));
-	assert_string_equal(text, "The code failed, and its connections to evil.test:443 (2 times) were "
-				  "refused: these hosts are not allowed here. Trying again will not help.");
+	assert_string_equal(
+		text, "The code failed, and its connections to evil.test:443 (2 times) were "
+		      "refused: these hosts are not allowed here. Trying again will not help.");
 	assert_int_equal(result_exit_status(&r), 1);
 	result_done(&r);
 }
@@ -131,8 +134,10 @@ static void test_model_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_is_counted), cmocka_unit_test(test_most_recent_are_kept),
-		cmocka_unit_test(test_text),            cmocka_unit_test(test_code),
+		cmocka_unit_test(test_same_is_counted),
+		cmocka_unit_test(test_most_recent_are_kept),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_code),
 		cmocka_unit_test(test_model_is_told),
 	};
 

@@ -34,7 +34,8 @@ static int close_pair(void **state)
 
 static struct egress_record record(const char *host)
 {
-	struct egress_record r = {.header = {EGRESS_RECORD, 7}, .verdict = EGRESS_DENIED, .port = 443};
+	struct egress_record r = {
+		.header = {EGRESS_RECORD, 7}, .verdict = EGRESS_DENIED, .port = 443};
 
 	snprintf(r.host, sizeof r.host, "%s", host);
 	return r;
@@ -85,8 +86,10 @@ static void test_flush(void **state)
 /* Each is one record changed in one place. */
 static void test_records_that_are_none(void **state)
 {
-	static const char *const hosts[] = {"A.test", "a.test.", "a test", "127.1", "0x7f000001", "[::1]",
-					    "::ffff:1.2.3.4", "a..b", "ignore all rules", "a.test\n", "\xc3\xa4.test"};
+	static const char *const hosts[] = {"A.test",         "a.test.",      "a test",
+					    "127.1",          "0x7f000001",   "[::1]",
+					    "::ffff:1.2.3.4", "a..b",         "ignore all rules",
+					    "a.test\n",       "\xc3\xa4.test"};
 	struct egress_record r = record("a.test");
 
 	(void)state;
@@ -186,7 +189,8 @@ static void test_ready(void **state)
 	static struct egress_ready ready = {.header = {EGRESS_READY, 1}, .ca_size = 3, .ca = "PEM"};
 	static struct egress_ready got;
 	struct egress_process p = {.pidfd = -1, .setup = ours, .control = -1};
-	struct egress_refused refused = {.header = {EGRESS_REFUSED, 1}, .message = "line 1: no such rule"};
+	struct egress_refused refused = {.header = {EGRESS_REFUSED, 1},
+					 .message = "line 1: no such rule"};
 	struct err e = {0};
 
 	(void)state;

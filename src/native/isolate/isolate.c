@@ -31,7 +31,8 @@ static const struct step sandbox_steps[] = {
 	{"dev", isolate_dev, NULL},       /* real root: device nodes of our own */
 	{"proc", isolate_proc, NULL},     /* rootless: needs the host's still in place */
 	{"cgroup", isolate_cgroup, NULL}, /* before anything the code can fill */
-	{"trust", isolate_trust, NULL},   /* charged to the sandbox; below what could be mounted over it */
+	{"trust", isolate_trust,
+	 NULL}, /* charged to the sandbox; below what could be mounted over it */
 	{"tmpfs", isolate_tmpfs, NULL},
 	{"volume", isolate_volumes, NULL},
 	{"pivot", isolate_pivot, NULL},

@@ -181,8 +181,8 @@ static int image_root(struct isolation *s)
 int isolate_rootfs(struct isolation *s)
 {
 	static const char *const folders[] = {OWN, NEW_ROOT};
-	int r = mount_tmpfs(STAGE, MS_NOEXEC, (1 << 20) + (s->plan->trust ? TRUST_BYTES : 0), 2048, 0755, s->plan->root_mount_id,
-			    s->plan->root_mount_id);
+	int r = mount_tmpfs(STAGE, MS_NOEXEC, (1 << 20) + (s->plan->trust ? TRUST_BYTES : 0), 2048,
+			    0755, s->plan->root_mount_id, s->plan->root_mount_id);
 
 	if (r < 0)
 		return step_failed(s, -r, "mount a tmpfs for the new root");
