@@ -21,7 +21,7 @@ static bool is_beside(const char *file, const char *name, char *path)
 
 int program_self(char path[static PROGRAM_PATH_SIZE], struct err *e)
 {
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	ssize_t n = readlink("/proc/self/exe", path, PROGRAM_PATH_SIZE - 1);
 
 	if (n < 0)
 		return err_set(e, errno, "find this program");
@@ -32,11 +32,10 @@ int program_self(char path[static PROGRAM_PATH_SIZE], struct err *e)
 int program_find(const char *name, char path[static PROGRAM_PATH_SIZE], struct err *e)
 {
 	char self[PROGRAM_PATH_SIZE];
+	struct err ignored = {0};
 	Dl_info library;
 
-	if (program_self(self, e) < 0)
-		return -1;
-	if (is_beside(self, name, path))
+	if (program_self(self, &ignored) == 0 && is_beside(self, name, path))
 		return 0;
 	if (dladdr((void *)(uintptr_t)program_find, &library) && library.dli_fname &&
 	    is_beside(library.dli_fname, name, path))

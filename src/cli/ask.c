@@ -13,6 +13,7 @@
 #include "agent/tool.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/program.h"
 #include "base/units.h"
 #include "cli/cli.h"
 

@@ -120,13 +120,19 @@ void control_tell(struct egress *g)
 
 /* ---- requests ---- */
 
+/* Whoever is connected from the start asks for totals behind the end, and hangs up. */
+bool control_is_done(const struct egress *g)
+{
+	return g->ending && g->listening && g->first == g->next;
+}
+
 static void acknowledged(struct egress *g, uint32_t last)
 {
 	if (last + 1 - g->first > g->next - g->first)
 		return; /* of none that there is */
 	for (; g->first != last + 1; g->first++)
 		free(TAKE_PTR(g->records[g->first % LIMIT_RECORDS_MAX]));
-	if (g->ending && g->first == g->next)
+	if (control_is_done(g))
 		uv_stop(&g->loop);
 }
 

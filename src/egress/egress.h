@@ -287,6 +287,8 @@ uint64_t record_wall_ms(void);
 /* control.c. fd is owned from now on. */
 int control_begin(struct egress *g, int fd, struct err *e) must_check;
 void control_tell(struct egress *g); /* there are new records */
+/* The sandbox is over, and nobody has to be told anything any more. */
+bool control_is_done(const struct egress *g);
 void control_stop(struct egress *g);
 
 /* self.c: all that this process gives up. */

@@ -164,7 +164,7 @@ static void on_init_gone(uv_poll_t *poll, int status, int events)
 	resolver_stop(g);
 	while (g->connections)
 		(void)connection_close(g->connections, true);
-	if (g->first == g->next)
+	if (control_is_done(g))
 		uv_stop(&g->loop);
 	else
 		uv_timer_start(&g->end_timer, on_end_timer, END_MS, 0);
