@@ -10,11 +10,11 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/program.h"
 #include "sandbox/places.h"
 #include "sandbox/spec.h"
 #include "settings/settings.h"

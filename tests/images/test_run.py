@@ -8,7 +8,7 @@ import subprocess
 
 import cloche
 import pytest
-from imagelib import DIR, Store, entry, tar
+from imagelib import DIR, LINK, Store, entry, tar
 from test_store import busybox
 
 CONFIG = {"Env": ["PATH=/bin:/opt/bin", "FOO=bar", "HOME=/root", "LANG=de_DE"], "WorkingDir": "/srv/app/",
@@ -135,6 +135,39 @@ print(statistics.median(b for a, b in both) - statistics.median(a for a, b in bo
     more = float(r.stdout)
     print(f"\nimage: {more:+.2f} ms over the host image")
     assert more < 5, "something is done per start that should be done per import"
+
+
+OPENED = ("--network", "allow", "--allow", "GET https://a.test/x", "--timeout", "30s")
+REDHAT = "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+DEBIAN = "etc/ssl/certs/ca-certificates.crt"
+
+
+def folders(path):
+    parts = path.split("/")[:-1]
+    return [entry("/".join(parts[:i + 1]), kind=DIR) for i in range(len(parts))]
+
+
+@pytest.mark.parametrize("path", [DEBIAN, REDHAT])
+def test_authority_beside_the_images_own(store, layout, path):
+    """Wherever the distribution has its bundle, and by the links that lead there."""
+    link = entry("etc/pki/tls/certs/ca-bundle.crt", kind=LINK, link="/" + path)
+    layout.image("t", [busybox(*{e[0].name: e for e in folders(path) + folders(link[0].name)}.values(), entry(path, b"of the image\n"), link)])
+    store.image("import", layout.path, "t:1")
+    out = store.call("run", *OPENED, "--image", "t:1", "--", "sh", "-c", f"cat /{path} /etc/pki/tls/certs/ca-bundle.crt; echo %%; "
+                     "cat /etc/cloche/authority.pem; echo %%; cat /etc/resolv.conf; echo %%; echo $SSL_CERT_FILE; echo x >>/etc/cloche/authority.pem",
+                     check=False).out.split("%%\n")
+    assert out[1].startswith("-----BEGIN CERTIFICATE-----") and out[0] == ("of the image\n\n" + out[1]) * 2, out
+    assert out[2].startswith("nameserver 127.0.0.1\n") and out[3] == "/etc/cloche/ca-bundle.pem\n"
+    assert store.call("run", "--image", "t:1", "--", "cat", "/" + path, "/etc/resolv.conf").out == "of the image\n"
+
+
+@pytest.mark.parametrize("target", ["/proc/kallsyms", "/proc/self/environ", "/dev/zero", "/../../../../etc/passwd"])
+def test_bundle_that_leads_elsewhere(store, layout, target):
+    """Nothing is read through it: the sandbox gets this machine's certificates."""
+    layout.image("t", [busybox(*folders(DEBIAN), entry(DEBIAN, kind=LINK, link=target))])
+    store.image("import", layout.path, "t:1")
+    out = store.call("run", *OPENED, "--image", "t:1", "--", "sh", "-c", "cat /etc/cloche/ca-bundle.pem | head -c 1000; echo; ls -la /etc/cloche").out
+    assert out.startswith("-----BEGIN CERTIFICATE-----") and "root:x" not in out, out
 
 
 USER = "cloche-images"

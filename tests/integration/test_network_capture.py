@@ -61,7 +61,7 @@ def egress_processes():
 
 def values(code, *options, behaviour=None, **kw):
     """What Python code in a sandbox puts into `out`, and the result."""
-    rules = ["--allow", f"{behaviour}.standin"] if behaviour else []
+    rules = ["--allow", "GET https://authority.standin/*" if behaviour == "authority" else f"{behaviour}.standin"] if behaviour else []
     r = cloche.python(ASK + "out = {}\n" + code + "\nprint(out)\n", "--network", "allow", *rules, "--timeout", "30s", *options, **kw)
     shape.check_shape(r)
     assert r.reason == "exited", r

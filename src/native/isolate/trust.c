@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "native/isolate/mounts.h"
@@ -23,7 +24,7 @@
 #define PLACE STAGE "/trust"
 
 /* Of the bundles that there are: Mozilla's list is 220 KiB. */
-enum { BUNDLE_MAX = 1 << 20, AUTHORITY_MAX = 8192 };
+enum { BUNDLE_MAX = 1 << 20, AUTHORITY_MAX = 8192, OVERLAY = 0x794c7630 /* linux/magic.h */ };
 
 static const char *const bundles[] = {
 	"/etc/ssl/certs/ca-certificates.crt",                /* Debian, Alpine */
@@ -35,15 +36,18 @@ static const char *const bundles[] = {
 };
 enum { BUNDLES = sizeof bundles / sizeof *bundles };
 
-/* Links lead as they would inside. -1: no such file. */
+/* Links lead as they would inside, but to files of the image only: this is real root, and an image could have a link to
+ * /proc/kallsyms. -1: no such file. */
 static int open_inside(int root, const char *path, int flags)
 {
 	struct open_how how = {.flags = (uint64_t)flags | O_CLOEXEC,
 			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
 	int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+	struct statfs fs;
 	struct stat st;
 
-	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstatfs(fd, &fs) == 0 &&
+		       (unsigned long)fs.f_type == OVERLAY))
 		return fd;
 	close(fd);
 	return -1;
