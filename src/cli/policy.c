@@ -390,22 +390,24 @@ static int explain_all(const struct asked *q, const struct args *a,
 	return denied;
 }
 
-static int explain_request(struct asked *q, const struct args *a, struct err *e)
+/* The exit status. */
+static int explain_request(struct asked *q, const struct args *a)
 {
 	struct network_policy *request = NULL, *ceiling = NULL;
-	int r;
+	struct err e = {0};
+	int status;
 
-	if (spec_finish_sandbox(&q->spec, e) < 0)
-		return -1;
-	if (settings_network_policies(&q->settings, &q->places, &q->spec, &request, &ceiling, e) <
+	if (spec_finish_sandbox(&q->spec, &e) < 0)
+		return fail(EXIT_USAGE, &e);
+	if (settings_network_policies(&q->settings, &q->places, &q->spec, &request, &ceiling, &e) <
 	    0)
-		return -1;
+		return fail(EXIT_CLOCHE, &e);
 	if (!q->json)
 		policy_print_warnings(request, stderr);
-	r = explain_all(q, a, request, ceiling, e);
+	status = explain_all(q, a, request, ceiling, &e);
 	network_policy_free(request);
 	network_policy_free(ceiling);
-	return r;
+	return status < 0 ? fail(EXIT_USAGE, &e) : status;
 }
 
 static int run(struct asked *q, const struct verb *verb, int argc, char **argv)
@@ -426,10 +428,7 @@ static int run(struct asked *q, const struct verb *verb, int argc, char **argv)
 	}
 	if (settings_apply_policy(&q->settings, &q->spec, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
-	status = explain_request(q, &a, &e);
-	if (status < 0)
-		return fail(e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
-	return status;
+	return explain_request(q, &a);
 }
 
 int verb_policy(const struct verb *verb, int argc, char **argv)
