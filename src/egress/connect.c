@@ -153,8 +153,8 @@ static bool same_place(const union address *a, const union address *b)
 {
 	if (a->any.sa_family != b->any.sa_family)
 		return false;
-	if (a->any.sa_family == AF_INET)
-		return a->v4.sin_port == b->v4.sin_port &&
+	if (a->any.sa_family != AF_INET6)
+		return a->any.sa_family == AF_INET && a->v4.sin_port == b->v4.sin_port &&
 		       (b->v4.sin_addr.s_addr == INADDR_ANY ||
 			a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr);
 	return a->v6.sin6_port == b->v6.sin6_port &&
@@ -335,6 +335,10 @@ enum step connect_begin(struct connection *c)
 	const struct network_ask ask = ask_of(c);
 	struct network_answer a;
 
+	/* One that an earlier request of this client went to: this is another. */
+	record_end(c, EGRESS_ALLOWED, NULL);
+	side_close(c->upstream, false);
+	c->upstream = NULL;
 	record_begin(c);
 	decide(c, &ask, &a);
 	if (a.verdict == VERDICT_DENY || used_up(c->egress, a.why, sizeof a.why))

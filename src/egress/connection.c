@@ -7,6 +7,7 @@
  * queue is never longer than one read, and reads become short when many queues are long.
  */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -161,7 +162,10 @@ ssize_t side_read_into(struct side *s, struct bytes *b, size_t most)
 struct connection *connection_new(struct egress *g, int fd, enum egress_listener kind)
 {
 	struct connection *c = calloc(1, sizeof *c);
+	int on = 1;
 
+	/* A header and what follows it are two writes: the second must not wait for the first's acknowledgement. */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	if (!c) {
 		close(fd);
 		return NULL;

@@ -17,6 +17,9 @@ const struct http_limits forward_limits = {
 	.path_bytes = LIMIT_TARGET_BYTES,
 };
 
+/* More than a header may have, so that one that is too large is seen to be. */
+enum { KEPT_MAX = LIMIT_HEADER_BYTES + 4096 };
+
 static enum step forward_step(struct connection *c);
 
 void forward_count(struct connection *c, uint64_t *counter, size_t bytes)
@@ -311,7 +314,7 @@ static enum step route(struct connection *c)
 		f->used = !fresh;
 		return c->upstream->stream.shaking ? shake_first(c) : send_request(c);
 	}
-	drop_upstream(c);
+	bytes_done(&f->back);
 	c->refuse = refuse;
 	c->connected = on_connected;
 	return connect_begin(c);
@@ -438,7 +441,7 @@ static int pump(struct connection *c, struct side *s, struct bytes *kept, uint64
 		bytes_drop(kept, used);
 		return 1;
 	}
-	n = kept->size ? side_read_into(s, kept, LIMIT_HEADER_BYTES) : read_on(c, s, kept, use);
+	n = kept->size ? side_read_into(s, kept, KEPT_MAX) : read_on(c, s, kept, use);
 	if (n > 0 && count && c->recording)
 		forward_count(c, count, (size_t)n);
 	if (moved_on(c))
@@ -536,7 +539,7 @@ static enum step forward_step(struct connection *c)
 	down = pump_upstream(c);
 	if (moved_on(c))
 		return c->over ? STEP_OVER : STEP_AGAIN;
-	if (!connect_quota(c))
+	if (c->recording && !connect_quota(c))
 		return connection_close(c, true);
 	if (down < 0)
 		return answer_ended(c);

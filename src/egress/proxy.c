@@ -55,6 +55,7 @@ enum step proxy_connect(struct connection *c, const struct head *request)
 		return bad_request(c, "the Host field names another host than CONNECT");
 	c->refuse = refuse;
 	c->connected = on_connected;
+	forward_free(c); /* and request with it */
 	return connect_begin(c);
 }
 

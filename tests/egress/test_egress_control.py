@@ -295,6 +295,20 @@ def test_PX_20_also_by_address_and_by_request(proxied):
         assert egress.drain(c).endswith(b"late")
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_PX_20_what_was_relayed_unseen_and_now_has_to_be_looked_into(proxied, before):
+    e, s = proxied(rules=f"allow api.test:{{port}} {LOOPBACK}\nallow GET https://other.test/*")
+    with e.dial() as c:
+        if before:
+            assert e.exchange(c, get(f"api.test:{s.port}").replace("Connection: close\r\n", ""))[0].startswith("HTTP/1.1 200")
+        c.sendall(f"CONNECT api.test:{s.port} HTTP/1.1\r\nHost: api.test:{s.port}\r\n\r\n".encode())
+        assert egress.read_head(c).startswith("HTTP/1.1 200 ")
+        e.policy(f"allow GET https://api.test:{s.port}/* {LOOPBACK}")
+        assert egress.is_reset(c)
+        e.flush()
+        assert e.records[-1].verdict == "denied" and "look into" in e.records[-1].why
+
+
 def test_PX_20_connections_under_way_are_judged_anew(proxied):
     """Nobody answers at the address: the refusal comes from the new policy, at once."""
     full = socket.socket()

@@ -231,6 +231,21 @@ def test_two_hosts_by_one_connection(proxied, server):
     assert [h.split()[1] for h, _ in s.requests] == ["/1", "/3"] and [h.split()[1] for h, _ in t.requests] == ["/2"]
 
 
+def test_CONNECT_behind_a_request_goes_where_it_says(proxied, server):
+    """Not where the request before it went, whose connection is still there."""
+    t = server(egress.echo)
+    e, s = proxied(rules=f"allow api.test:{{port}} within=127.0.0.0/8\nallow other.test:{t.port} within=127.0.0.0/8")
+    with e.dial() as c:
+        assert e.exchange(c, get(f"api.test:{s.port}"))[0].startswith("HTTP/1.1 200")
+        c.sendall(f"CONNECT other.test:{t.port} HTTP/1.1\r\nHost: other.test:{t.port}\r\n\r\n".encode())
+        assert egress.read_head(c).startswith("HTTP/1.1 200 Connection")
+        c.sendall(b"for the other")
+        assert egress.read_exactly(c, 13) == b"for the other"
+    assert t.received == [b"for the other"] and len(s.requests) == 1
+    e.wait_for(lambda totals: totals.open == 0)
+    assert [(r.host, r.port) for r in e.records] == [("api.test", s.port), ("other.test", t.port)]
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
