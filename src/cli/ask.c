@@ -310,24 +310,32 @@ static int hand_on_own(struct ask *a, struct err *e)
 	return 0;
 }
 
-int verb_ask(const struct verb *verb, int argc, char **argv)
+/* Comes back only with an exit status. */
+static int ask(struct ask *a, const struct verb *verb, int argc, char **argv)
 {
-	struct ask a = {0};
-	struct args args = {.verb = verb, .values = &a, .set = set_option};
+	struct args args = {.verb = verb, .values = a, .set = set_option};
 	_cleanup_json_ json_t *j = json_object();
 	struct err e = {0};
 	int status;
 
-	if (read_defaults(&a, &e) < 0)
+	if (read_defaults(a, &e) < 0)
 		return fail(EXIT_CLOCHE, &e);
 	status = args_ready(&args, argc, argv, 1, 1);
 	if (status >= 0)
 		return status;
-	a.operands = args.operands;
-	if (put_all(&a, j, &e) < 0 || hand_on_own(&a, &e) < 0 || put_lists(&a, j, &e) < 0)
-		status = fail(EXIT_USAGE, &e);
-	else if (become(&a, j, &e) < 0)
-		status = fail(e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
+	a->operands = args.operands;
+	if (put_all(a, j, &e) < 0 || hand_on_own(a, &e) < 0 || put_lists(a, j, &e) < 0)
+		return fail(EXIT_USAGE, &e);
+	if (become(a, j, &e) < 0)
+		return fail(e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
+	return 0;
+}
+
+int verb_ask(const struct verb *verb, int argc, char **argv)
+{
+	struct ask a = {0};
+	int status = ask(&a, verb, argc, argv);
+
 	strings_done(&a.mcp);
 	spec_done(&a.spec);
 	settings_done(&a.settings);

@@ -20,9 +20,11 @@ CODE = "a, b = 0, 1\nfor _ in range(30): a, b = b, a + b\nprint(a)"
 def run(name, tmp_path, _requirements="requirements.txt", **env):
     (tmp_path / "cloche").symlink_to(cloche.binary())
     env = cloche.environment({"CLOCHE_DIRECT": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL": "scripted", **env})
-    command = [clients.python(_requirements), cloche.TOP / "examples" / name]
+    example = cloche.TOP / "examples" / name
     if name.endswith(".mjs"):  # node looks for packages beside the program
-        command = ["node", shutil.copy(cloche.TOP / "examples" / name, clients.node("agents"))]
+        command = ["node", shutil.copy(example, clients.node("agents"))]
+    else:
+        command = [clients.python(_requirements), example]
     done = subprocess.run([*command, QUESTION], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -511,10 +511,11 @@ def test_dotenv_never_in_a_volume(tmp_path):
 
 def on_terminal(args, env, answers=(), cwd="/"):
     """(status, all that a terminal got) of cloche ask with everything on a new one; each of the answers is typed at one prompt."""
+    binary = cloche.binary()
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(cwd)
-        os.execve(cloche.binary(), [cloche.binary(), "ask", *args], {**env, "TERM": "xterm"})
+        os.execve(binary, [binary, "ask", *args], {**env, "TERM": "xterm"})
     got, typed, deadline = b"", 0, time.monotonic() + 40
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
@@ -558,6 +559,30 @@ def test_approve_volumes_only(tmp_path):
         ask(openai, p, "--approve", "network,volumes")
         ask(openai, p, "--approve", "volumes", "-v", f"{tmp_path}:/data:ro")
     assert openai.told(p.asked[1].json)["c1"] == TOLD and "nobody to ask" in openai.told(p.asked[3].json)["c1"]
+
+
+def test_approve_in_the_background():
+    """Who works in the foreground of the terminal is not asked, and what they type is no answer."""
+    with Provider(openai.turn("", [("c1", "run_python", FIBONACCI)]), openai.turn("Done.")) as p:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            job = os.fork()
+            if job == 0:
+                os.setpgid(0, 0)
+                os.execve(cloche.binary(), [cloche.binary(), "ask", "--approve", QUESTION], environment(openai, p))
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+        os.write(terminal, b"y\ny\n")
+        deadline, done = time.monotonic() + 20, (0, 0)
+        while done[0] == 0 and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.1)[0]:
+                try:
+                    os.read(terminal, 4096)
+                except OSError:
+                    pass
+            done = os.waitpid(pid, os.WNOHANG)
+        os.close(terminal)  # ends what waits for the terminal
+        assert done[0], "it was stopped by the terminal"
+    assert os.waitstatus_to_exitcode(done[1]) == 0 and "nobody to ask" in openai.told(p.asked[1].json)["c1"]
 
 
 def test_approve_hides_nothing():

@@ -49,7 +49,7 @@ def make_python(requirements="requirements.txt"):
     where = os.path.join(folder(), requirements.replace(".txt", "").replace("requirements", "python"))
     return _made(where, [HERE / requirements], [
         ["/usr/bin/python3", "-m", "venv", "env"],
-        ["env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", requirements]])
+        ["env/bin/pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--requirement", requirements]])  # the lists are whole
 
 
 @functools.cache
