@@ -24,7 +24,7 @@ class Nginx:
     """nginx on a free port of loopback with TLS for api.test and other.test, a package index, a git repository, an echo."""
 
     CONFIG = """
-        daemon off; worker_processes 1; pid {f}/pid; error_log {f}/error.log;
+        {user} daemon off; worker_processes 1; pid {f}/pid; error_log {f}/error.log;
         events {{ }}
         http {{
             access_log off; client_body_temp_path {f}/t1; proxy_temp_path {f}/t2; fastcgi_temp_path {f}/t3; uwsgi_temp_path {f}/t4;
@@ -53,7 +53,7 @@ class Nginx:
         pem, key = authority.leaf("api", "DNS:api.test")
         other_pem, other_key = authority.leaf("other", "DNS:other.test")
         config = self.folder / "nginx.conf"
-        config.write_text(self.CONFIG.format(f=self.folder, port=self.port, pem=pem, key=key, other_pem=other_pem, other_key=other_key))
+        config.write_text(self.CONFIG.format(f=self.folder, user="user root;" if os.geteuid() == 0 else "", port=self.port, pem=pem, key=key, other_pem=other_pem, other_key=other_key))
         (self.folder / "access.log").touch()
         self.index()
         self.repository()
@@ -104,11 +104,7 @@ def authority(tmp_path_factory):
 def nginx(tmp_path_factory, authority):
     if not os.path.exists("/usr/sbin/nginx"):
         pytest.skip("nginx is not installed")
-    folder = tmp_path_factory.mktemp("nginx")
-    folder.chmod(0o755)
-    for parent in folder.parents[:2]:
-        parent.chmod(0o755)  # nginx's worker is another user
-    n = Nginx(folder, authority)
+    n = Nginx(tmp_path_factory.mktemp("nginx"), authority)
     yield n
     n.close()
 
