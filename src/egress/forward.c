@@ -482,6 +482,13 @@ static void watch_idle(struct connection *c)
 		drop_upstream(c);
 }
 
+/* An answer may have shown the secret, before it was taken out. */
+static void wipe_answer(struct connection *c)
+{
+	if (c->forward->credential)
+		explicit_bzero(c->egress->buffer, sizeof c->egress->buffer);
+}
+
 static void forget_request(struct forward *f)
 {
 	head_done(&f->request);
@@ -505,6 +512,7 @@ static enum step answered(struct connection *c)
 		drop_upstream(c);
 	if (!f->keep_client || !whole)
 		return connection_end(c);
+	wipe_answer(c);
 	forget_request(f);
 	connection_wait(c, WAIT_IDLE, on_late);
 	return STEP_AGAIN;
@@ -571,10 +579,12 @@ enum step forward_begin(struct connection *c, bool proxy)
 
 void forward_free(struct connection *c)
 {
-	struct forward *f = TAKE_PTR(c->forward);
+	struct forward *f = c->forward;
 
 	if (!f)
 		return;
+	wipe_answer(c);
+	c->forward = NULL;
 	forget_request(f);
 	bytes_done(&f->back);
 	redactor_free(f->redactor);
