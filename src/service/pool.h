@@ -38,6 +38,12 @@ extern const char *const pool_miss_names[MISS_COUNT];
 bool pool_take(struct service *v, const struct spawner_create *c, const struct pool_want *want,
 	       struct pool_handed *ret);
 
+/* There was none: is it better to have a zygote's child made with the sandbox, and to wait for that, than to
+ * start an interpreter? And it was in vain: not for a while. */
+bool pool_would_join(const struct service *v, const struct spawner_create *c,
+		     const struct pool_want *want);
+void pool_zygote_failed(struct service *v, const char *tenant);
+
 /* Room was made, or time: make what is wanted. */
 void pool_refill(struct service *v);
 

@@ -226,13 +226,14 @@ static int make_ends(const struct slot *slot, struct ends *x, struct err *e)
 	return 0;
 }
 
-static int send_fork(struct host *h, const struct cell *c, const struct ends *x, struct err *e)
+static int send_fork(struct host *h, const struct cell *c, bool warm, const struct ends *x,
+		     struct err *e)
 {
 	struct {
 		struct zygote_fork fork;
 		struct join_data join;
 	} m = {.fork = {.header = {ZYGOTE_FORK, ++h->sequence},
-			.flags = ZYGOTE_WARM,
+			.flags = warm ? ZYGOTE_WARM : 0,
 			.join_size = sizeof m.join},
 	       .join = {.has_cgroup = c->cgroup.dir >= 0,
 			.task_count = (uint32_t)c->task_count,
@@ -256,13 +257,13 @@ static int send_fork(struct host *h, const struct cell *c, const struct ends *x,
 }
 
 /* A child of the zygote's in the cell, waiting for what it shall be. */
-static int join(struct host *h, const struct cell *c, struct ends *x, struct err *e)
+static int join(struct host *h, const struct cell *c, bool warm, struct ends *x, struct err *e)
 {
 	static char message[ZYGOTE_MESSAGE_MAX];
 	const struct zygote_header *said = (const struct zygote_header *)message;
 	size_t size;
 
-	if (send_fork(h, c, x, e) < 0 ||
+	if (send_fork(h, c, warm, x, e) < 0 ||
 	    hear(h->requests, message, sizeof message, &size, CHILD_LIMIT_MS, e) < 0)
 		return -1;
 	if (said->type != ZYGOTE_FORKED)
@@ -345,7 +346,7 @@ static int make(struct host *h, const struct job *job, struct cell *c, struct me
 		return -1;
 	r = make_ends(&c->slot, &x, e);
 	if (r == 0)
-		r = join(h, c, &x, e);
+		r = join(h, c, job->request.prepared, &x, e);
 	if (r == 0) {
 		give_priority(h, c);
 		r = worker_make_folder(h->place, job->request.id, &folder, &listener, e);
