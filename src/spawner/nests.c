@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nests.c - which nest host makes what: one per tenant, renewed by count and age.
+ * nests.c - which nest host makes what: a tenant's own, renewed by count and age.
  *
  * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
  * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
- * its sandboxes. A host that fails a job is not asked again either.
+ * its sandboxes. A host that fails a job is not asked again either. A tenant gets a second one when the first is
+ * behind: a host does one job after the other. It begins with a job that nobody waits for, as its zygote has to start.
  */
 #include "spawner/spawner.h"
 
@@ -25,6 +26,8 @@ enum {
 	IDLE_MS = 600000,
 	JOB_LIMIT_MS = 90000, /* a zygote's imports are in it */
 	STOP_LIMIT_MS = 3000,
+	OF_TENANT_MAX = 2,
+	BEHIND = 3, /* jobs that wait */
 };
 
 static void refuse(struct spawner *s, const struct queued *q, int errnum, const char *why)
@@ -80,12 +83,29 @@ static void send_first(struct spawner *s, struct nest_slot *n)
 		end(s, n, "the host of prepared sandboxes has ended");
 }
 
-static struct nest_slot *find(struct spawner *s, const char *tenant)
+static bool is_old(const struct nest_slot *n)
 {
-	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
-		if (n->used && !n->retired && strcmp(n->tenant, tenant) == 0)
-			return n;
-	return NULL;
+	return n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS;
+}
+
+/* The tenant's with the least to do; one that has made nothing yet only when there is no other. */
+static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
+{
+	struct nest_slot *found = NULL;
+
+	*ret_count = 0;
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		if (!n->used || n->retired || strcmp(n->tenant, tenant) != 0)
+			continue;
+		if (is_old(n)) {
+			retire(s, n);
+			continue;
+		}
+		++*ret_count;
+		if (!found || (n->made && (!found->made || n->queue_count < found->queue_count)))
+			found = n;
+	}
+	return found;
 }
 
 /* A free place; else that of whoever has been idle for longest, for the next time. */
@@ -127,13 +147,14 @@ static struct nest_slot *start(struct spawner *s, const char *tenant)
 void nests_request(struct spawner *s, struct job *j)
 {
 	struct queued q = {j, s->client_number};
-	struct nest_slot *n = find(s, j->request.tenant);
+	size_t count;
+	struct nest_slot *n = find(s, j->request.tenant, &count), *second = NULL;
 
-	if (n && (n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS)) {
-		retire(s, n);
-		n = NULL;
-	}
-	if (!n)
+	if (n && n->queue_count >= BEHIND && count < OF_TENANT_MAX && j->request.prepared)
+		second = start(s, j->request.tenant);
+	if (second)
+		n = second;
+	else if (!n)
 		n = start(s, j->request.tenant);
 	if (!n || n->queue_count == NEST_QUEUE_MAX) {
 		refuse(s, &q, EAGAIN, "no host of prepared sandboxes is free");
