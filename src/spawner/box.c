@@ -385,7 +385,7 @@ static void clean(struct spawner *s, struct box *b, uint64_t now)
 	int r;
 
 	cgroup_name(name, b->meta.slot, b->meta.realm);
-	r = cgroup_remove(b->elsewhere ?: &s->host, name);
+	r = nests_keep_place(b) ? 0 : cgroup_remove(b->elsewhere ?: &s->host, name);
 	if (r < 0 && now < b->deadline_ms) {
 		b->next_ms = now + RETRY_MS;
 		return;

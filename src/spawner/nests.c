@@ -47,9 +47,36 @@ static void pop(struct nest_slot *n)
 	n->kill_when_made = false;
 }
 
+static void drop_places(struct spawner *s, struct nest_slot *n)
+{
+	char name[32];
+
+	while (n->place_count) {
+		struct nest_place *p = &n->places[--n->place_count];
+
+		cgroup_name(name, p->slot, p->realm);
+		if (cgroup_remove(&s->host, name) < 0)
+			s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
+		fd_close(&p->lock);
+	}
+}
+
+bool nests_keep_place(struct box *b)
+{
+	struct nest_slot *n = b->nest;
+
+	if (!n || n->retired || n->jobs < 0 || b->frozen || b->elsewhere || b->lock < 0 ||
+	    n->place_count == NEST_PLACES_MAX)
+		return false;
+	n->places[n->place_count++] =
+		(struct nest_place){b->meta.slot, b->meta.realm, TAKE_FD(b->lock)};
+	return true;
+}
+
 /* With the socket the host ends. */
 static void end(struct spawner *s, struct nest_slot *n, const char *why)
 {
+	drop_places(s, n);
 	while (n->queue_count) {
 		refuse(s, &n->queue[0], EIO, why);
 		pop(n);
@@ -67,19 +94,29 @@ static void end_if_done(struct spawner *s, struct nest_slot *n)
 
 static void retire(struct spawner *s, struct nest_slot *n)
 {
+	drop_places(s, n);
 	n->retired = true;
 	end_if_done(s, n);
 }
 
 static void send_first(struct spawner *s, struct nest_slot *n)
 {
-	const struct spawner_create *m;
+	static struct nest_job j;
+	_cleanup_close_ int lock = -1;
 
 	if (n->queue_count == 0)
 		return;
-	m = &n->queue[0].job->request;
+	j = (struct nest_job){.create = n->queue[0].job->request};
+	if (n->place_count) {
+		const struct nest_place *p = &n->places[--n->place_count];
+
+		j.has_place = 1;
+		j.slot = p->slot;
+		j.realm = p->realm;
+		lock = p->lock;
+	}
 	n->deadline_ms = now_ms() + JOB_LIMIT_MS;
-	if (send(n->jobs, m, sizeof *m, MSG_NOSIGNAL) != sizeof *m)
+	if (nest_job_send(n->jobs, &j, lock) < 0)
 		end(s, n, "the host of prepared sandboxes has ended");
 }
 
@@ -191,6 +228,7 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 		}
 	} else {
 		creation_refused(s, q->client, q->job->request.header.sequence, &r);
+		drop_places(s, n);
 		n->retired = true;
 	}
 	pop(n);
@@ -287,6 +325,7 @@ void nests_stop(struct spawner *s)
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
 		if (!n->used)
 			continue;
+		drop_places(s, n);
 		any = true;
 		if (n->pid > 0)
 			wait_for_host(n, until);

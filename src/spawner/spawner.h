@@ -29,6 +29,7 @@ enum {
 	PULLS_MAX = 4,
 	PULL_WAITING_MAX = 128, /* for one image */
 	PULL_DEADLINE_MS = 3600 * 1000,
+	NEST_PLACES_MAX = 8,
 };
 
 /* What a descriptor in the epoll belongs to; the first member of its owner. */
@@ -102,6 +103,12 @@ struct nest_slot {
 	struct queued queue[NEST_QUEUE_MAX]; /* the first one is being worked on */
 	size_t queue_count;
 	size_t made, live;
+	/* Of its dead sandboxes, for its next ones: slots that are held, and their cgroups. */
+	struct nest_place {
+		uint32_t slot, realm;
+		int lock;
+	} places[NEST_PLACES_MAX];
+	size_t place_count;
 	uint64_t started_ms, busy_ms, deadline_ms;
 };
 
@@ -207,6 +214,8 @@ void nests_event(struct spawner *s, struct nest_slot *n);
 void nests_worker_ended(struct spawner *s, pid_t pid);
 bool nests_pending(struct spawner *s, const char *id, bool cancel);
 void nests_box_gone(struct spawner *s, struct nest_slot *n);
+/* A dead one's slot and cgroup stay for the next: true, and the lock is taken. */
+bool nests_keep_place(struct box *b);
 uint64_t nests_deadlines(struct spawner *s, uint64_t now);
 void nests_stop(struct spawner *s); /* blocks until their hosts are gone, a few seconds at most */
 
