@@ -376,7 +376,7 @@ static bool is_nobodys(struct service *v, const struct spawner_ended *ended)
 		return false;
 	if (end == DYING_UNWRITTEN)
 		recover_keep_end(v, ended, REASON_EXITED);
-	else
+	else if (end == DYING_NOT)
 		box_release_end(v, ended->id);
 	link_create_more(v->link);
 	pool_refill(v);

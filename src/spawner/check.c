@@ -25,10 +25,7 @@ static bool is_zero(const void *data, size_t size)
 {
 	const unsigned char *p = data;
 
-	for (size_t i = 0; i < size; i++)
-		if (p[i])
-			return false;
-	return true;
+	return size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0);
 }
 
 bool sandbox_id_ok(const char id[SANDBOX_ID_SIZE])

@@ -58,6 +58,7 @@ struct box {
 	struct meta meta;
 	int pidfd, lock;
 	bool killed, silent; /* silent: nobody knows of it, its end is no event */
+	bool discarded;      /* its end is an event, and nothing that anybody asks for again */
 	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
@@ -225,6 +226,8 @@ struct box *box_find_pid(const struct spawner *s, pid_t pid);
 /* Takes the descriptors, also on failure (then the sandbox is killed). */
 struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock);
 void box_kill(struct box *b, const struct spawner *s);
+/* Nothing but init is alive in it, or what has run nobody's code: with init it ends. */
+void box_discard(struct box *b);
 void box_pause(struct spawner *s, struct box *b, uint32_t sequence);
 void box_resume(struct spawner *s, struct box *b, uint32_t sequence);
 void box_stats(struct spawner *s, struct box *b, uint32_t sequence);
