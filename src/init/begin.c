@@ -51,8 +51,8 @@ static const char *refuse_waiting(const struct kept *k, const struct start_recor
 	if (s->flags & START_WAITS &&
 	    (s->flags & ~(uint32_t)START_JOINED) != (START_WAITS | START_STDIN | KEEP_HEAD))
 		return "one that waits has an open stdin, and nobody attached";
-	if (s->flags & START_JOINED && (!(s->flags & START_STDIN) || s->flags & START_PTY))
-		return "what has joined has an open stdin, and no terminal";
+	if (s->flags & START_JOINED && s->flags & START_PTY)
+		return "what has joined has no terminal";
 	*ret_errno = ESRCH;
 	return s->flags & START_JOINED && k->g->joined_fds[JOINED_CONTROL] < 0 ? "nobody has joined"
 									       : NULL;

@@ -22,7 +22,7 @@ static void forget_the_machine(char *text)
 	static const char *const names[] = {" alloc ", " mem "};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		for (char *p = text; (p = strstr(p, names[i])); ) {
+		for (char *p = text; (p = strstr(p, names[i]));) {
 			p += strlen(names[i]);
 			for (; *p >= '0' && *p <= '9'; p++)
 				*p = '#';

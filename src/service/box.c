@@ -595,6 +595,7 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	}
 	memcpy(b->stored.id, handed.created.id, sizeof b->stored.id);
 	b->waiting = handed.number;
+	b->joins = handed.joined && !handed.number;
 	memcpy(b->waiting_run, handed.run_id, sizeof b->waiting_run);
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,

@@ -59,7 +59,7 @@ struct kind {
 	double recent;
 	uint64_t asked_us;
 	bool has_zygote; /* it has made some */
-	unsigned waits; /* looks until it is tried again after a failure */
+	unsigned waits;  /* looks until it is tried again after a failure */
 	unsigned
 		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
@@ -108,13 +108,22 @@ static void making_done(struct prepared *x)
 		talk_close(TAKE_PTR(x->talk));
 }
 
+/* Whoever has a zygote that worked gets another one soon. */
+static void zygote_failed(struct kind *k)
+{
+	bool worked = TAKE(k->has_zygote, false);
+
+	if (!k->without_zygote) /* else another of the same has told */
+		k->without_zygote = worked ? 1 : ZYGOTE_WAITS_LOOKS;
+}
+
 static void failed(struct prepared *x, bool made)
 {
 	struct pool *p = x->kind->pool;
 
 	making_done(x);
 	if (x->joined)
-		x->kind->without_zygote = ZYGOTE_WAITS_LOOKS;
+		zygote_failed(x->kind);
 	else
 		x->kind->waits = FAILED_WAITS_LOOKS;
 	p->counts.failed++;
@@ -467,7 +476,7 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	*ret = x->handed;
 	free(x);
 	p->counts.hits++;
-	p->counts.waiting_hits += ret->number != 0;
+	p->counts.waiting_hits += ret->number != 0 || ret->joined;
 	p->counts.joined_hits += ret->joined;
 	return true;
 }
@@ -475,8 +484,7 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 bool pool_would_join(const struct service *v, const struct spawner_create *c,
 		     const struct pool_want *want)
 {
-	const struct kind *k = v->pool && want->tenant[0] && want->strings ? find(v->pool, c, want)
-									   : NULL;
+	const struct kind *k = v->pool && want->tenant[0] ? find(v->pool, c, want) : NULL;
 
 	return k && !k->without_zygote && (k->has_zygote || k->recent >= WORTH_A_ZYGOTE);
 }
@@ -484,10 +492,8 @@ bool pool_would_join(const struct service *v, const struct spawner_create *c,
 void pool_zygote_failed(struct service *v, const char *tenant)
 {
 	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next)
-		if (strcmp(k->want.tenant, tenant) == 0) {
-			k->has_zygote = false;
-			k->without_zygote = ZYGOTE_WAITS_LOOKS;
-		}
+		if (strcmp(k->want.tenant, tenant) == 0)
+			zygote_failed(k);
 }
 
 void pool_refill(struct service *v)

@@ -15,7 +15,7 @@
 /* What a run wants to find started in its sandbox: START's payload behind the tag (start_strings()). */
 struct pool_want {
 	struct start_record start;
-	char *strings; /* NULL: nothing */
+	char *strings; /* NULL: nothing; a zygote's child is told by START what it becomes */
 	size_t size;
 	/* Whose zygote may give it its interpreter: strings of one tenant hash alike then, and lie alike in memory.
 	 * "": it shall be a new one. */

@@ -111,7 +111,7 @@ class Fast:
     def ask(self, address, body, clients=1, seconds=600.0, count=0, gap_us=0, wanted='"stdout":"1\\n"', token=None, path="/v1/runs"):
         """Seconds of each answer, and how many were not what they should be."""
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: l\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
         if token:
             head += f"Authorization: Bearer {token}\r\n"
         done = subprocess.run([self.load, str(address), str(clients), str(seconds), str(count), str(gap_us), wanted],

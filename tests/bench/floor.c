@@ -39,8 +39,8 @@ enum { WORKERS_MAX = 64, GROUPS_MAX = 64, TREES_MAX = 5, OUTPUT_MAX = 4096, USER
 #define exported __attribute__((visibility("default")))
 exported void floor_group(int unified, const int *v1, int count);
 exported void floor_begin(const char *folder, int count);
-exported long floor_serve(int count, double seconds, const char *code, const char *wanted, uint64_t *took,
-			  long took_max);
+exported long floor_serve(int count, double seconds, const char *code, const char *wanted,
+			  uint64_t *took, long took_max);
 
 /* A set of cgroups; the CPU quota of one that was just used would be used up. */
 struct group {
@@ -105,7 +105,8 @@ static int new_netns(void)
 /* count workers. And the host's /usr as root, with nothing else of it, once for all. */
 void floor_begin(const char *folder, int count)
 {
-	static const char *const links[][2] = {{"usr/bin", "bin"}, {"usr/lib", "lib"}, {"usr/lib64", "lib64"}};
+	static const char *const links[][2] = {
+		{"usr/bin", "bin"}, {"usr/lib", "lib"}, {"usr/lib64", "lib64"}};
 
 	for (int i = 0; i < count; i++)
 		workers[i] = (struct worker){.netns = new_netns(), .out = -1, .pidfd = -1};
@@ -140,7 +141,8 @@ static void isolate(const struct worker *w, const struct group *g)
 	for (int cap = 0; prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
 		;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_setgroups, 0, NULL) < 0 ||
-	    syscall(SYS_setresgid, USER, USER, USER) < 0 || syscall(SYS_setresuid, USER, USER, USER) < 0 ||
+	    syscall(SYS_setresgid, USER, USER, USER) < 0 ||
+	    syscall(SYS_setresuid, USER, USER, USER) < 0 ||
 	    syscall(SYS_capset, &header, none) < 0 ||
 	    seccomp_profile_load(seccomp_profile_find("default")) < 0)
 		die("drop privileges");

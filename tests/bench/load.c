@@ -66,7 +66,8 @@ static size_t whole(size_t got)
 	if (!end)
 		return 0;
 	length = strcasestr(answer, "\r\ncontent-length:");
-	size = (size_t)(end - answer) + 4 + (length && length < end ? strtoul(length + 17, NULL, 10) : 0);
+	size = (size_t)(end - answer) + 4 +
+	       (length && length < end ? strtoul(length + 17, NULL, 10) : 0);
 	return got >= size ? size : 0;
 }
 
@@ -113,15 +114,16 @@ int main(int argc, char **argv)
 	unsigned clients;
 
 	if (argc != 7) {
-		fprintf(stderr, "usage: bench-load ADDRESS CLIENTS SECONDS COUNT GAP_US WANTED < REQUEST\n");
+		fprintf(stderr,
+			"usage: bench-load ADDRESS CLIENTS SECONDS COUNT GAP_US WANTED < REQUEST\n");
 		return 2;
 	}
 	request_size = fread(request, 1, sizeof request, stdin);
 	clients = (unsigned)strtoul(argv[2], NULL, 10);
 	for (unsigned i = 0; i < clients; i++)
 		if (fork() == 0)
-			client(argv[1], strtod(argv[3], NULL), strtoul(argv[4], NULL, 10), (unsigned)strtoul(argv[5], NULL, 10),
-			       argv[6]);
+			client(argv[1], strtod(argv[3], NULL), strtoul(argv[4], NULL, 10),
+			       (unsigned)strtoul(argv[5], NULL, 10), argv[6]);
 	while (wait(NULL) > 0)
 		;
 	return 0;
