@@ -5,7 +5,7 @@
  * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
  * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
  * its sandboxes. A host that fails a job is not asked again either. A tenant gets a second one when the first is
- * behind: a host does one job after the other. It begins with a job that nobody waits for, as its zygote has to start.
+ * behind (a host does one job after the other) or near its end. It begins with a job that nobody waits for, as its zygote has to start.
  */
 #include "spawner/spawner.h"
 
@@ -28,6 +28,9 @@ enum {
 	STOP_LIMIT_MS = 3000,
 	OF_TENANT_MAX = 2,
 	BEHIND = 3, /* jobs that wait */
+	/* So much before its end it gets a successor. */
+	MADE_BEFORE = 100,
+	AGE_BEFORE_MS = 20000,
 };
 
 static void refuse(struct spawner *s, const struct queued *q, int errnum, const char *why)
@@ -125,6 +128,12 @@ static bool is_old(const struct nest_slot *n)
 	return n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS;
 }
 
+static bool wants_help(const struct nest_slot *n)
+{
+	return n->queue_count >= BEHIND || n->made >= MADE_MAX - MADE_BEFORE ||
+	       now_ms() - n->started_ms > AGE_MS - AGE_BEFORE_MS;
+}
+
 /* The tenant's with the least to do; one that has made nothing yet only when there is no other. */
 static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
 {
@@ -187,7 +196,7 @@ void nests_request(struct spawner *s, struct job *j)
 	size_t count;
 	struct nest_slot *n = find(s, j->request.tenant, &count), *second = NULL;
 
-	if (n && n->queue_count >= BEHIND && count < OF_TENANT_MAX && j->request.prepared)
+	if (n && count < OF_TENANT_MAX && j->request.prepared && wants_help(n))
 		second = start(s, j->request.tenant);
 	if (second)
 		n = second;
