@@ -7,7 +7,7 @@ SUITES ?=
 ASAN_SUITES ?= unit fuzz integration abuse
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test install bench bench-service abuse asan fuzz lint clean deb
+.PHONY: all demo test install bench bench-fast bench-service abuse asan fuzz lint clean deb
 
 all:
 	@scripts/bootstrap.sh build
@@ -44,6 +44,14 @@ bench:
 	@$(MAKE) --no-print-directory all
 	@ninja -C $(BUILD) tests/bench/bench-runner tests/bench/bench-library
 	@/usr/bin/python3 tests/bench/bench.py --build $(BUILD) --json $(BUILD)/bench.json
+	@$(MAKE) --no-print-directory bench-fast
+
+# Prepared sandboxes. BENCH_FAST="--seconds 6 --count 100 --idle 100" for a quick look.
+bench-fast:
+	@scripts/bootstrap.sh bench
+	@$(MAKE) --no-print-directory all
+	@ninja -C $(BUILD) tests/bench/bench-runner tests/bench/bench-load tests/bench/bench-floor.so
+	@/usr/bin/python3 tests/bench/bench_fast.py --build $(BUILD) --json $(BUILD)/bench-fast.json $(BENCH_FAST)
 
 bench-service:
 	@scripts/bootstrap.sh bench

@@ -31,7 +31,7 @@ ALLOWED = {
     "store": BELOW_RUNTIME,
     "tar": {"base"},
     "http": {"base"},  # the service's HTTP server: knows nothing of what it serves
-    "service": SERVICES | {"http", "tar", "agent"},
+    "service": SERVICES | {"http", "tar", "agent", "zygote"},  # zygote: fits.h
     "api": SERVICES | {"service"},
     "agent": BELOW_RUNTIME | {"client"},  # tools for models, their protocol, and what does them by requests to a service
     "ask": BELOW_RUNTIME | {"agent", "native", "registry"},  # cloche-ask: models' APIs by libcurl

@@ -48,8 +48,11 @@ static int open_stdio(const struct kept *k, struct command *m, const struct star
 static const char *refuse_waiting(const struct kept *k, const struct start_record *s,
 				  int *ret_errno)
 {
-	if ((s->flags & ~(uint32_t)START_JOINED) != (START_WAITS | START_STDIN | KEEP_HEAD))
+	if (s->flags & START_WAITS &&
+	    (s->flags & ~(uint32_t)START_JOINED) != (START_WAITS | START_STDIN | KEEP_HEAD))
 		return "one that waits has an open stdin, and nobody attached";
+	if (s->flags & START_JOINED && s->flags & START_PTY)
+		return "what has joined has no terminal";
 	*ret_errno = ESRCH;
 	return s->flags & START_JOINED && k->g->joined_fds[JOINED_CONTROL] < 0 ? "nobody has joined"
 									       : NULL;

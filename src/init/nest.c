@@ -33,6 +33,10 @@
 #define FIRST_PIDS "30000"
 
 static struct nest_start nest;
+static struct born {
+	pid_t pid;
+	uint32_t number;
+} born[LENT_MAX]; /* by pid, the later one in the place of an earlier */
 static int reaper;
 
 __attribute__((noreturn)) static void give_up(int errnum, const char *what)
@@ -105,6 +109,8 @@ static void fork_cell(const struct cell_request *r, const int *fds)
 		report.errnum = errno;
 		snprintf(report.stage, sizeof report.stage, "namespaces");
 		snprintf(report.what, sizeof report.what, "start a prepared sandbox's init");
+	} else {
+		born[pid % LENT_MAX] = (struct born){(pid_t)pid, r->number};
 	}
 	if (nest_report_send(nest.report, &report, pidfd) < 0)
 		_exit(1);
@@ -142,6 +148,17 @@ static void serve(void)
 		close(fds[i]);
 }
 
+/* A keeper that does not listen makes new ones. */
+static void tell_keeper(pid_t pid)
+{
+	struct born *b = &born[pid % LENT_MAX];
+
+	if (b->pid == pid)
+		send(nest.requests, &b->number, sizeof b->number, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (b->pid == pid)
+		b->pid = 0;
+}
+
 static void reap(void)
 {
 	struct signalfd_siginfo ignored;
@@ -158,6 +175,7 @@ static void reap(void)
 			   (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 		if (nest_report_send(nest.report, &r, -1) < 0)
 			_exit(1);
+		tell_keeper(pid);
 	}
 }
 

@@ -34,6 +34,10 @@ __attribute__((noreturn)) void nest_run(const struct nest_start *n);
 /* The keeper to the nest: struct cell_request and these, then the v2 folder if has_cgroup. */
 enum { CELL_USERNS, CELL_TREE, CELL_NETNS, CELL_CONTROL, CELL_SEAT, CELL_LOCK, CELL_CGROUP };
 
+/* The nest to the keeper, on the same socket: the number of a sandbox whose init is dead and reaped, and so
+ * everything of it. Told of the last LENT_MAX. */
+enum { LENT_MAX = 1024 };
+
 /* cell.c: in a fork of the nest's, PID 1 of its pid namespace. Never returns. */
 __attribute__((noreturn)) void cell_run(const struct cell_request *r, const int *fds);
 

@@ -540,10 +540,13 @@ int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_
 			return err_set(e, 0, "limits cannot be enforced: %s", c->host->why_not);
 		}
 		if (i == CPUACCT && same_as_cpu(c)) {
-			c->v1[i] = fcntl(c->v1[CPU], F_DUPFD_CLOEXEC, 0);
+			if (c->v1[i] < 0)
+				c->v1[i] = fcntl(c->v1[CPU], F_DUPFD_CLOEXEC, 0);
 			continue;
 		}
-		if (make_dir(c->host->v1[i], c->name, &c->v1[i], e) < 0 || limit_v1(c, i, s, e) < 0)
+		if (c->v1[i] < 0 && make_dir(c->host->v1[i], c->name, &c->v1[i], e) < 0)
+			return -1;
+		if (limit_v1(c, i, s, e) < 0)
 			return -1;
 		ret_fds[*ret_count] = openat(c->v1[i], "tasks", O_WRONLY | O_CLOEXEC);
 		if (ret_fds[*ret_count] < 0)
@@ -653,6 +656,64 @@ void cgroup_close(struct cgroup *c)
 	fd_close(&c->dir);
 	for (int i = 0; i < CONTROLLER_COUNT; i++)
 		fd_close(&c->v1[i]);
+}
+
+/* Page cache and kernel memory of the dead that nobody has freed would be the next one's peak. */
+#define TAKE_OVER_BYTES (1u << 20)
+/* An init and a command: what no sandbox can be without. */
+#define TAKE_OVER_PIDS 2
+
+/* v1: what it shows is the limits. Others would have to be written in an order that depends on the old ones. */
+static bool has_limits(const struct cgroup *c, const struct spec *s)
+{
+	uint64_t swap = read_counter(c->v1[MEMORY], "memory.memsw.limit_in_bytes", "");
+
+	return read_counter(c->v1[MEMORY], "memory.limit_in_bytes", "") == s->memory_bytes &&
+	       (swap == UINT64_MAX || swap == s->memory_swap_bytes) &&
+	       read_counter(c->v1[PIDS], "pids.max", "") == s->pids_limit + 1;
+}
+
+static bool shows_nothing(const struct cgroup *c)
+{
+	uint64_t peak = read_counter(c->v1[PIDS], "pids.peak", "");
+
+	return is_empty(c->v1[PIDS]) && is_empty(c->v1[MEMORY]) &&
+	       read_counter(c->v1[PIDS], "pids.events", "max") == 0 &&
+	       (peak == UINT64_MAX || peak <= TAKE_OVER_PIDS) &&
+	       read_counter(c->v1[MEMORY], "memory.oom_control", "oom_kill") == 0 &&
+	       read_counter(c->v1[MEMORY], "memory.usage_in_bytes", "") < TAKE_OVER_BYTES;
+}
+
+static bool begin_anew(const struct cgroup *c)
+{
+	int swap = fd_write_file(c->v1[MEMORY], "memory.memsw.max_usage_in_bytes", "0");
+
+	return fd_write_file(c->v1[MEMORY], "memory.max_usage_in_bytes", "0") == 0 &&
+	       (swap == 0 || swap == -ENOENT) &&
+	       fd_write_file(c->v1[CPUACCT], "cpuacct.usage", "0") == 0;
+}
+
+/* The v2 directory is always a new one: who is born in one that was killed once is killed, too (Linux 6.18 compares
+ * the count of kills with that of the parent's cgroup). */
+void cgroup_take_over(struct cgroup *c, const struct spec *s)
+{
+	bool all = c->host->version == CGROUP_V1 && c->dir >= 0 && !s->best_effort;
+
+	for (int i = 0; all && i < CONTROLLER_COUNT; i++)
+		if (i != FREEZER) {
+			c->v1[i] = open_dir(c->host->v1[i], c->name);
+			all = c->v1[i] >= 0;
+		}
+	if (all && has_limits(c, s) && shows_nothing(c) && begin_anew(c))
+		return;
+	for (int i = 0; i < CONTROLLER_COUNT; i++) {
+		char path[640];
+
+		fd_close(&c->v1[i]);
+		snprintf(path, sizeof path, "%s/%s", c->host->v1[i], c->name);
+		if (c->host->v1[i][0])
+			rmdir(path); /* what cannot go yet is waited for by who makes it anew */
+	}
 }
 
 int cgroup_remove(const struct cgroup_host *host, const char *name)

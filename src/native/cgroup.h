@@ -56,6 +56,11 @@ void cgroup_host_find(const struct places *places, struct cgroup_host *ret);
 int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const struct spec *s,
 		  struct cgroup *ret, struct err *e) must_check;
 
+/* v1, between create and create_v1: keep the controllers' directories that the last sandbox of this slot has left, if it
+ * had these limits and they show nothing of it: nobody is in them, nothing ran into a limit, no more processes than every
+ * sandbox has, less than 1 MB of memory that is still charged. Peaks and CPU time begin anew. Else they go. */
+void cgroup_take_over(struct cgroup *c, const struct spec *s);
+
 /* v1: make the controllers' directories and give the descriptors the sandbox's first process joins by,
  * at most CONTROLLER_COUNT. The caller closes them. */
 int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_t *ret_count,

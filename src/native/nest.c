@@ -353,7 +353,21 @@ static int pair_up(int type, int *ret_ours, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int prepare(struct nest *n, const struct spec *s, struct cell *c, struct err *e)
+/* Ids and cgroup: a free slot's, or those that a dead sandbox has left. */
+static int find_place(struct nest *n, const struct spec *s, struct slot *used, struct cell *c,
+		      struct err *e)
+{
+	if (used->lock < 0)
+		return claim(n->places, &n->range, &n->host, s, &c->slot, &c->cgroup, e);
+	c->slot = slot_at(&n->range, used->number, used->realm, TAKE_FD(used->lock));
+	if (cgroup_create(&n->host, &c->slot, s, &c->cgroup, e) < 0)
+		return err_stage(e, "cgroup");
+	cgroup_take_over(&c->cgroup, s);
+	return 0;
+}
+
+static int prepare(struct nest *n, const struct spec *s, struct slot *used, struct cell *c,
+		   struct err *e)
 {
 	struct cell_request r = {.number = ++n->last_number};
 	_cleanup_close_ int control = -1, seat = -1;
@@ -361,8 +375,8 @@ static int prepare(struct nest *n, const struct spec *s, struct cell *c, struct 
 	int fds[4];
 
 	c->number = r.number;
-	if (claim(n->places, &n->range, &n->host, s, &c->slot, &c->cgroup, e) < 0 ||
-	    let_nest_fill(n, &c->cgroup, e) < 0 || fill_plan(n, s, &c->slot, r.plan, 0, e) < 0 ||
+	if (find_place(n, s, used, c, e) < 0 || let_nest_fill(n, &c->cgroup, e) < 0 ||
+	    fill_plan(n, s, &c->slot, r.plan, 0, e) < 0 ||
 	    pair_up(SOCK_STREAM, &c->control, &control, e) < 0 ||
 	    pair_up(SOCK_SEQPACKET, &c->seat, &seat, e) < 0)
 		return -1;
@@ -384,14 +398,17 @@ static int prepare(struct nest *n, const struct spec *s, struct cell *c, struct 
 	return expect_ready(c, e);
 }
 
-int nest_cell(struct nest *n, const struct spec *s, struct cell *ret, struct err *e)
+int nest_cell(struct nest *n, const struct spec *s, struct slot *used, struct cell *ret,
+	      struct err *e)
 {
 	struct err ignored;
 
 	*ret = (struct cell)CELL_NONE;
-	if (s->volume_count > 0)
+	if (s->volume_count > 0) {
+		fd_close(&used->lock);
 		return err_set(e, 0, "a prepared sandbox has no volumes");
-	if (prepare(n, s, ret, e) == 0)
+	}
+	if (prepare(n, s, used, ret, e) == 0)
 		return 0;
 	/* What was asked for and not heard of ends when its control does. */
 	if (nest_end_cell(n, ret, 0, &ignored) < 0)

@@ -70,8 +70,10 @@ int nest_zygote(struct nest *n, const struct spec *s, const char *path, char *co
 		char *const *envp, const int fds[ZYGOTE_FDS_IN], int *ret_pidfd,
 		struct err *e) must_check;
 
-/* Prepare a sandbox: blocks until it waits. Volumes are refused. On failure nothing is left. */
-int nest_cell(struct nest *n, const struct spec *s, struct cell *ret, struct err *e) must_check;
+/* Prepare a sandbox: blocks until it waits. Volumes are refused. On failure nothing is left. used: the slot of a dead
+ * sandbox of this nest, whose cgroup is there: its lock is taken, also on failure; -1: a free one. */
+int nest_cell(struct nest *n, const struct spec *s, struct slot *used, struct cell *ret,
+	      struct err *e) must_check;
 
 /* How a process ended that the nest reaps (a joined child, an init): blocks until it has, at most
  * timeout_ms. Each can be asked for once. 0, -ETIMEDOUT, or -EPIPE: the nest is gone. */

@@ -142,6 +142,20 @@ int slot_realm(const struct places *places, uint32_t *ret_realm, struct err *e)
 	return 0;
 }
 
+struct slot slot_at(const struct id_range *range, uint32_t number, uint32_t realm, int lock)
+{
+	uint32_t uid = range->uid_base + number * IDS_PER_SLOT;
+	uint32_t gid = range->gid_base + number * IDS_PER_SLOT;
+
+	return (struct slot){.lock = lock,
+			     .number = number,
+			     .realm = realm,
+			     .root_uid = uid,
+			     .root_gid = gid,
+			     .user_uid = uid + 1,
+			     .user_gid = gid + 1};
+}
+
 int slot_acquire(const struct places *places, const struct id_range *range, uint32_t from,
 		 struct slot *ret, struct err *e)
 {
@@ -156,12 +170,7 @@ int slot_acquire(const struct places *places, const struct id_range *range, uint
 			continue;
 		if (r < 0)
 			return err_set(e, -r, "lock %s/slots/%u", places->runtime, n);
-		ret->number = n;
-		ret->realm = realm;
-		ret->root_uid = range->uid_base + n * IDS_PER_SLOT;
-		ret->root_gid = range->gid_base + n * IDS_PER_SLOT;
-		ret->user_uid = ret->root_uid + 1;
-		ret->user_gid = ret->root_gid + 1;
+		*ret = slot_at(range, n, realm, ret->lock);
 		return 0;
 	}
 	return err_set(e, 0,

@@ -44,6 +44,9 @@ int slot_realm(const struct places *places, uint32_t *ret_realm, struct err *e) 
 /* Try to take this very slot, without waiting: 0, or -EWOULDBLOCK when it is in use, or -errno. */
 int slot_try(const struct places *places, uint32_t number, int *ret_lock) must_check;
 
+/* A slot whose lock is held already. */
+struct slot slot_at(const struct id_range *range, uint32_t number, uint32_t realm, int lock);
+
 void slot_release(struct slot *s);
 
 #endif

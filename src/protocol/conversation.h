@@ -59,7 +59,7 @@ enum start_flag {
 	KEEP_LOSSLESS = 1 << 5, /* needs START_ATTACH */
 	START_WAITS = 1 << 6, /* prepared: it waits on stdin, without a clock, until it is taken */
 	START_JOINED =
-		1 << 7, /* with START_WAITS: nothing is executed, what has joined becomes it */
+		1 << 7, /* without START_PTY: nothing is executed, what has joined becomes it */
 };
 
 /* TAKE: a command that was started to wait is handed over. Its clocks begin, as if it had been started now;

@@ -9,6 +9,7 @@
 #include "service/path.h"
 #include "service/problem.h"
 #include "service/reply.h"
+#include "zygote/fits.h"
 
 #define LIFE_DEFAULT_US (3600ull * 1000000)
 #define EXEC_DEFAULT_US (30ull * 1000000)
@@ -405,7 +406,7 @@ static int start_from(struct body *b, enum body_kind kind, struct service *v,
 
 /* An interpreter looks at the environment when it starts, and Python for packages of the user's below the
  * home folder. */
-static bool may_wait(const struct body *b, const json_t *json)
+static bool files_in_workspace(const struct body *b)
 {
 	json_t *row;
 	size_t i;
@@ -416,8 +417,13 @@ static bool may_wait(const struct body *b, const json_t *json)
 		if (*path == '/' && strncmp(path, "/workspace/", 11) != 0)
 			return false;
 	}
-	return json_object_get(json, "code") && !json_object_get(json, "args") &&
-	       !json_object_get(json, "env");
+	return true;
+}
+
+static bool may_wait(const struct body *b, const json_t *json)
+{
+	return files_in_workspace(b) && json_object_get(json, "code") &&
+	       !json_object_get(json, "args") && !json_object_get(json, "env");
 }
 
 static bool is_python(const json_t *json)
@@ -425,6 +431,27 @@ static bool is_python(const json_t *json)
 	const char *language = json_string_value(json_object_get(json, "language"));
 
 	return language && strcmp(language, "python") == 0;
+}
+
+/* `python3 -` or `python3 -c CODE` under what a zygote was started with, as far as that is read but once. */
+static bool may_become(const struct body *b)
+{
+	const struct strings *command = &b->spec.command, *env = &b->spec.env;
+	char *wanted[SPEC_MAX_ENV + 1] = {NULL}, *given[SPEC_MAX_ENV + 1] = {NULL};
+	struct err e = {0};
+	struct spec plain;
+	bool fits;
+
+	if (command->count < 2 || strcmp(command->item[0], "python3") != 0 ||
+	    (strcmp(command->item[1], "-") != 0 &&
+	     (strcmp(command->item[1], "-c") != 0 || command->count < 3)) ||
+	    !files_in_workspace(b) || spec_init(&plain, &e) < 0)
+		return false;
+	memcpy(wanted, env->item, env->count * sizeof *wanted);
+	memcpy(given, plain.env.item, plain.env.count * sizeof *given);
+	fits = environment_fits(given, wanted, &e) == 0;
+	spec_done(&plain);
+	return fits;
 }
 
 static int take_command(struct body *b, json_t *json, struct err *e)
@@ -518,6 +545,8 @@ int body_read(struct body *b, enum body_kind kind, struct service *v, const stru
 		r = take_command(b, json, e);
 	b->may_wait = r == 0 && kind == BODY_RUN && may_wait(b, json);
 	b->may_join = b->may_wait && !b->fresh && is_python(json);
+	b->may_become =
+		r == 0 && kind == BODY_RUN && !b->fresh && !b->tty && !b->may_join && may_become(b);
 	if (r == 0)
 		r = apply_policy(b, &settings, was_set, json_object_get(json, "timeout") != NULL, v,
 				 kind, e);

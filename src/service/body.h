@@ -31,7 +31,9 @@ struct body {
 	/* Code in a language, and nothing that its interpreter could see before it reads the code. */
 	bool may_wait;
 	bool may_join; /* and a child of its language's zygote will do */
-	bool fresh;    /* fresh_interpreter */
+	/* A command line and an environment that such a child can still be given. */
+	bool may_become;
+	bool fresh; /* fresh_interpreter */
 	bool tty, stdin_open;
 	unsigned rows, columns;
 };

@@ -376,7 +376,7 @@ static bool is_nobodys(struct service *v, const struct spawner_ended *ended)
 		return false;
 	if (end == DYING_UNWRITTEN)
 		recover_keep_end(v, ended, REASON_EXITED);
-	else
+	else if (end == DYING_NOT)
 		box_release_end(v, ended->id);
 	link_create_more(v->link);
 	pool_refill(v);
@@ -538,10 +538,35 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	finish(b, reason, r->text);
 }
 
+static void on_made(void *data, const struct spawner_header *message);
+
+static int ask_for(struct box *b, struct spawner_create *c, const int *fds, size_t fd_count)
+{
+	if (b->joins) {
+		memcpy(c->zygote, "python", sizeof "python");
+		snprintf(c->tenant, sizeof c->tenant, "%s", b->stored.owner);
+	}
+	return link_create(b->service->link, b->stored.owner, c, fds, fd_count, on_made, b);
+}
+
+/* Its caller's zygote does not do it: a sandbox without. */
+static bool made_without(struct box *b)
+{
+	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
+	struct err ignored;
+
+	b->joins = false;
+	pool_zygote_failed(b->service, b->stored.owner);
+	return c && box_fill_create(c, b, NULL, 0, &ignored) == 0 && ask_for(b, c, NULL, 0) == 0;
+}
+
 static void on_made(void *data, const struct spawner_header *message)
 {
 	struct box *b = data;
 
+	if (b->joins && message && message->type == SPAWNER_REFUSED &&
+	    b->stored.state == STATE_CREATING && !b->killing && made_without(b))
+		return;
 	/* The spawner went away: whether it was made, its successor knows (recover.c). */
 	if (!message)
 		b->unsure = true;
@@ -559,13 +584,18 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	struct err ignored;
 
 	/* A name may come to stand for another image at any time: such sandboxes are made when they are asked for. */
-	if (!image_is_host(b->spec.image) || box_fill_create(c, b, NULL, 0, &ignored) < 0 ||
-	    !pool_take(b->service, c, want, &handed)) {
+	if (!image_is_host(b->spec.image) || box_fill_create(c, b, NULL, 0, &ignored) < 0) {
+		*c = (struct spawner_create){0};
+		return false;
+	}
+	if (!pool_take(b->service, c, want, &handed)) {
+		b->joins = pool_would_join(b->service, c, want);
 		*c = (struct spawner_create){0};
 		return false;
 	}
 	memcpy(b->stored.id, handed.created.id, sizeof b->stored.id);
 	b->waiting = handed.number;
+	b->joins = handed.joined && !handed.number;
 	memcpy(b->waiting_run, handed.run_id, sizeof b->waiting_run);
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,
@@ -616,7 +646,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 			return NULL;
 		}
 		b->references += 2; /* the caller's, and the spawner's answer's */
-		if (link_create(v->link, b->stored.owner, c, fds, fd_count, on_made, b) == 0)
+		if (ask_for(b, c, fds, fd_count) == 0)
 			return b;
 		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");

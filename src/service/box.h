@@ -49,7 +49,8 @@ struct box {
 	bool has_counters;
 	uint32_t waiting;     /* init's number of the command that waits in it; 0: none */
 	char waiting_run[40]; /* and the run that shall use it */
-	uid_t fd_owner;       /* who gave the descriptors of its volumes */
+	bool joins;     /* a child of its caller's zygote is made with it, for its first command */
+	uid_t fd_owner; /* who gave the descriptors of its volumes */
 	char stage[16];
 	int errnum;
 	enum code failed_code;

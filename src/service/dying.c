@@ -27,7 +27,9 @@ void dying_add(struct service *v, const char *id, bool written)
 	struct dying *d = calloc(1, sizeof *d);
 
 	/* A line that is down forgets them all: nothing to be done now. */
-	if (link_ask(v->link, SPAWNER_KILL, id, ignore_answer, NULL) < 0 || !d) {
+	if (link_ask(v->link, written && d ? SPAWNER_DISCARD : SPAWNER_KILL, id, ignore_answer,
+		     NULL) < 0 ||
+	    !d) {
 		free(d);
 		return;
 	}

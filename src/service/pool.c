@@ -27,6 +27,8 @@ enum {
 	FAILED_WAITS_LOOKS = 30,
 	ZYGOTE_WAITS_LOOKS = 300,
 	START_LIMIT_S = 10,
+	/* So many at a time are worth the start of a zygote, which takes as long as ten interpreters. */
+	WORTH_A_ZYGOTE = 6,
 };
 /* Of one prepared sandbox, and of a kind that nobody asks for. */
 #define AGE_US (600ull * 1000000)
@@ -56,7 +58,8 @@ struct kind {
 	size_t ready_count, making_count;
 	double recent;
 	uint64_t asked_us;
-	unsigned waits; /* looks until it is tried again after a failure */
+	bool has_zygote; /* it has made some */
+	unsigned waits;  /* looks until it is tried again after a failure */
 	unsigned
 		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
@@ -105,13 +108,22 @@ static void making_done(struct prepared *x)
 		talk_close(TAKE_PTR(x->talk));
 }
 
+/* Whoever has a zygote that worked gets another one soon. */
+static void zygote_failed(struct kind *k)
+{
+	bool worked = TAKE(k->has_zygote, false);
+
+	if (!k->without_zygote) /* else another of the same has told */
+		k->without_zygote = worked ? 1 : ZYGOTE_WAITS_LOOKS;
+}
+
 static void failed(struct prepared *x, bool made)
 {
 	struct pool *p = x->kind->pool;
 
 	making_done(x);
 	if (x->joined)
-		x->kind->without_zygote = ZYGOTE_WAITS_LOOKS;
+		zygote_failed(x->kind);
 	else
 		x->kind->waits = FAILED_WAITS_LOOKS;
 	p->counts.failed++;
@@ -125,6 +137,7 @@ static void ready(struct prepared *x)
 	struct kind *k = x->kind;
 
 	making_done(x);
+	k->has_zygote |= x->joined;
 	x->made_us = now_us();
 	x->next = NULL;
 	*k->ready_end = x;
@@ -214,6 +227,7 @@ static void prepare(struct kind *k)
 	if (x->joined) {
 		memcpy(request->zygote, "python", sizeof "python");
 		memcpy(request->tenant, k->want.tenant, sizeof request->tenant);
+		request->prepared = 1;
 	}
 	x->kind = k;
 	x->next = k->making;
@@ -462,9 +476,24 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	*ret = x->handed;
 	free(x);
 	p->counts.hits++;
-	p->counts.waiting_hits += ret->number != 0;
+	p->counts.waiting_hits += ret->number != 0 || ret->joined;
 	p->counts.joined_hits += ret->joined;
 	return true;
+}
+
+bool pool_would_join(const struct service *v, const struct spawner_create *c,
+		     const struct pool_want *want)
+{
+	const struct kind *k = v->pool && want->tenant[0] ? find(v->pool, c, want) : NULL;
+
+	return k && !k->without_zygote && (k->has_zygote || k->recent >= WORTH_A_ZYGOTE);
+}
+
+void pool_zygote_failed(struct service *v, const char *tenant)
+{
+	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next)
+		if (strcmp(k->want.tenant, tenant) == 0)
+			zygote_failed(k);
 }
 
 void pool_refill(struct service *v)

@@ -15,7 +15,7 @@
 /* What a run wants to find started in its sandbox: START's payload behind the tag (start_strings()). */
 struct pool_want {
 	struct start_record start;
-	char *strings; /* NULL: nothing */
+	char *strings; /* NULL: nothing; a zygote's child is told by START what it becomes */
 	size_t size;
 	/* Whose zygote may give it its interpreter: strings of one tenant hash alike then, and lie alike in memory.
 	 * "": it shall be a new one. */
@@ -37,6 +37,12 @@ extern const char *const pool_miss_names[MISS_COUNT];
  * more will be made for the next. c without an id. Never waits. */
 bool pool_take(struct service *v, const struct spawner_create *c, const struct pool_want *want,
 	       struct pool_handed *ret);
+
+/* There was none: is it better to have a zygote's child made with the sandbox, and to wait for that, than to
+ * start an interpreter? And it was in vain: not for a while. */
+bool pool_would_join(const struct service *v, const struct spawner_create *c,
+		     const struct pool_want *want);
+void pool_zygote_failed(struct service *v, const char *tenant);
 
 /* Room was made, or time: make what is wanted. */
 void pool_refill(struct service *v);

@@ -463,10 +463,11 @@ static void start_command(struct run *r)
 		cannot_talk(r, "start", &e);
 		return;
 	}
-	r->taking = r->box->waiting != 0;
+	r->taking = r->box->waiting || r->box->joins;
+	s.flags |= r->box->joins ? START_JOINED : 0;
 	run_take_record(r, &s, &take);
 	talk_hold(r->talk); /* a command without its code would wait for it until its time is up */
-	if (r->taking)
+	if (r->box->waiting)
 		talk_send(r->talk, FRAME_TAKE, &take, sizeof take, NULL, 0);
 	else
 		talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
@@ -483,6 +484,7 @@ static void start_anew(struct run *r)
 	hang_up(r);
 	r->taking = false;
 	r->box->waiting = 0;
+	r->box->joins = false;
 	r->input_sent = r->input_taken = 0;
 	r->input_ended = false;
 	start_command(r);

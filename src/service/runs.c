@@ -240,10 +240,10 @@ static int make_want(const struct call *c, const struct body *body, struct pool_
 					    .gid = body->spec.gid,
 					    .flags = START_WAITS | START_STDIN | KEEP_HEAD,
 					    .keep_bytes = 1}};
-	if (body->may_join && strlen(c->owner) < sizeof ret->tenant && !c->service->operator_uid &&
-	    !c->service->policy.no_prepared_python)
+	if ((body->may_join || body->may_become) && strlen(c->owner) < sizeof ret->tenant &&
+	    !c->service->operator_uid && !c->service->policy.no_prepared_python)
 		memcpy(ret->tenant, c->owner, strlen(c->owner));
-	return body->may_wait && !body->stdin_open
+	return body->may_wait && !body->stdin_open && !body->may_become
 		       ? run_start_strings(&body->spec, &ret->start, &ret->strings, &ret->size, e)
 		       : 0;
 }

@@ -172,6 +172,13 @@ void box_kill(struct box *b, const struct spawner *s)
 	syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
 }
 
+void box_discard(struct box *b)
+{
+	b->killed = b->discarded = true;
+	if (b->pidfd >= 0)
+		syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
+}
+
 /* ---- pause */
 
 static void freeze_over(struct spawner *s, struct box *b, const char *failed, int errnum)
@@ -344,15 +351,17 @@ static void box_ended(struct spawner *s, const struct box *b)
 		.killed = b->killed,
 		.counters = b->counters,
 	};
-	_cleanup_close_ int folder =
-		openat(s->place.sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int folder = -1;
 	int r;
 
-	if (b->silent) {
+	memcpy(ended.id, id, sizeof ended.id);
+	if (b->silent || b->discarded) {
 		worker_remove_folder(s->place.sandboxes, id);
+		if (!b->silent && s->greeted)
+			client_send(s, s->client_number, &ended, sizeof ended);
 		return;
 	}
-	memcpy(ended.id, id, sizeof ended.id);
+	folder = openat(s->place.sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	r = folder < 0 ? -errno : ended_write(folder, &ended);
 	if (r < 0)
 		fprintf(stderr, "cloche-spawner: cannot keep the end of %s: %s\n", id,
@@ -385,7 +394,7 @@ static void clean(struct spawner *s, struct box *b, uint64_t now)
 	int r;
 
 	cgroup_name(name, b->meta.slot, b->meta.realm);
-	r = cgroup_remove(b->elsewhere ?: &s->host, name);
+	r = nests_keep_place(b) ? 0 : cgroup_remove(b->elsewhere ?: &s->host, name);
 	if (r < 0 && now < b->deadline_ms) {
 		b->next_ms = now + RETRY_MS;
 		return;
@@ -418,7 +427,8 @@ void box_dead(struct spawner *s, struct box *b)
 		epoll_ctl(s->epoll, EPOLL_CTL_DEL, b->pidfd, NULL);
 		return;
 	}
-	count(s, b, &b->counters);
+	if (!b->discarded)
+		count(s, b, &b->counters);
 	b->state = BOX_CLEANING;
 	freeze_over(s, b, "it has ended", ESRCH);
 	spawner_unwatch(s, &b->pidfd);

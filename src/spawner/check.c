@@ -25,10 +25,7 @@ static bool is_zero(const void *data, size_t size)
 {
 	const unsigned char *p = data;
 
-	for (size_t i = 0; i < size; i++)
-		if (p[i])
-			return false;
-	return true;
+	return size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0);
 }
 
 bool sandbox_id_ok(const char id[SANDBOX_ID_SIZE])
@@ -307,8 +304,10 @@ static int descriptors_check(const struct spawner_create *m, size_t fd_count, st
 static int zygote_check(const struct policy *p, const struct spawner_create *m, struct err *e)
 {
 	if (!m->zygote[0])
-		return m->tenant[0] ? err_set(e, EBADMSG, "tenant: means nothing here") : 0;
-	if (strcmp(m->zygote, "python") != 0 || !m->tenant[0])
+		return m->tenant[0] || m->prepared
+			       ? err_set(e, EBADMSG, "tenant, prepared: mean nothing here")
+			       : 0;
+	if (strcmp(m->zygote, "python") != 0 || !m->tenant[0] || m->prepared > 1)
 		return err_set(e, EBADMSG, "zygote: python, with a tenant");
 	if (m->volume_count || m->disk_bytes || m->venv[0])
 		return err_set(e, EBADMSG, "zygote: not with volumes or a disk");

@@ -161,14 +161,18 @@ static void by_id(struct spawner *s, const struct spawner_by_id *m)
 	struct box *b = box_find(s, m->id);
 	struct err e = {0};
 
-	if (type == SPAWNER_RELEASE || (type == SPAWNER_KILL && end_find(s, m->id))) {
-		if (type == SPAWNER_RELEASE)
+	bool kill = type == SPAWNER_KILL || type == SPAWNER_DISCARD;
+
+	if (type == SPAWNER_RELEASE || (kill && end_find(s, m->id))) {
+		if (type != SPAWNER_KILL)
 			end_release(s, m->id);
 		client_done(s, s->client_number, sequence);
 		return;
 	}
-	if (type == SPAWNER_KILL && (b || creation_pending(s, m->id, true))) {
-		if (b)
+	if (kill && (b || creation_pending(s, m->id, true))) {
+		if (b && type == SPAWNER_DISCARD)
+			box_discard(b);
+		else if (b)
 			box_kill(b, s);
 		client_done(s, s->client_number, sequence);
 		return;

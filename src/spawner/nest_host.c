@@ -226,13 +226,14 @@ static int make_ends(const struct slot *slot, struct ends *x, struct err *e)
 	return 0;
 }
 
-static int send_fork(struct host *h, const struct cell *c, const struct ends *x, struct err *e)
+static int send_fork(struct host *h, const struct cell *c, bool warm, const struct ends *x,
+		     struct err *e)
 {
 	struct {
 		struct zygote_fork fork;
 		struct join_data join;
 	} m = {.fork = {.header = {ZYGOTE_FORK, ++h->sequence},
-			.flags = ZYGOTE_WARM,
+			.flags = warm ? ZYGOTE_WARM : 0,
 			.join_size = sizeof m.join},
 	       .join = {.has_cgroup = c->cgroup.dir >= 0,
 			.task_count = (uint32_t)c->task_count,
@@ -256,13 +257,13 @@ static int send_fork(struct host *h, const struct cell *c, const struct ends *x,
 }
 
 /* A child of the zygote's in the cell, waiting for what it shall be. */
-static int join(struct host *h, const struct cell *c, struct ends *x, struct err *e)
+static int join(struct host *h, const struct cell *c, bool warm, struct ends *x, struct err *e)
 {
 	static char message[ZYGOTE_MESSAGE_MAX];
 	const struct zygote_header *said = (const struct zygote_header *)message;
 	size_t size;
 
-	if (send_fork(h, c, x, e) < 0 ||
+	if (send_fork(h, c, warm, x, e) < 0 ||
 	    hear(h->requests, message, sizeof message, &size, CHILD_LIMIT_MS, e) < 0)
 		return -1;
 	if (said->type != ZYGOTE_FORKED)
@@ -330,8 +331,8 @@ static int describe(const struct host *h, const struct job *job, const struct ce
 	return r < 0 ? err_set(e, -r, "write down %s", job->request.id) : 0;
 }
 
-static int make(struct host *h, const struct job *job, struct cell *c, struct meta *ret,
-		struct err *e)
+static int make(struct host *h, const struct job *job, struct slot *used, struct cell *c,
+		struct meta *ret, struct err *e)
 {
 	_cleanup_close_ int folder = -1, listener = -1;
 	struct ends x;
@@ -341,11 +342,11 @@ static int make(struct host *h, const struct job *job, struct cell *c, struct me
 		return -1;
 	if (h->zygote_pidfd < 0)
 		return err_set(e, 0, "the Python zygote has ended");
-	if (nest_cell(&h->nest, &job->spec, c, e) < 0)
+	if (nest_cell(&h->nest, &job->spec, used, c, e) < 0)
 		return -1;
 	r = make_ends(&c->slot, &x, e);
 	if (r == 0)
-		r = join(h, c, &x, e);
+		r = join(h, c, job->request.prepared, &x, e);
 	if (r == 0) {
 		give_priority(h, c);
 		r = worker_make_folder(h->place, job->request.id, &folder, &listener, e);
@@ -372,7 +373,7 @@ static void let_go(struct cell *c)
 	cgroup_close(&c->cgroup);
 }
 
-static void do_job(struct host *h, int jobs, struct job *job)
+static void do_job(struct host *h, int jobs, struct job *job, struct slot *used)
 {
 	struct worker_report r = {0};
 	struct cell c = CELL_NONE;
@@ -380,7 +381,7 @@ static void do_job(struct host *h, int jobs, struct job *job)
 
 	r.made = create_check((struct policy *)(uintptr_t)h->place->policy, &job->request, 0,
 			      &job->spec, &r.err) == 0 &&
-		 make(h, job, &c, &r.meta, &r.err) == 0;
+		 make(h, job, used, &c, &r.meta, &r.err) == 0;
 	if (worker_send_report(jobs, &r, c.pidfd, c.slot.lock) < 0)
 		_exit(1);
 	if (r.made) {
@@ -390,6 +391,7 @@ static void do_job(struct host *h, int jobs, struct job *job)
 			_exit(1); /* with the nest it ends */
 		worker_remove_folder(h->place->sandboxes, job->request.id);
 	}
+	fd_close(&used->lock); /* when it did not come to that */
 	spec_done(&job->spec);
 	if (!r.made && h->up == false)
 		_exit(1); /* no zygote here: the next job is another host's */
@@ -413,6 +415,52 @@ static void take_output(struct host *h)
 		;
 }
 
+int nest_job_send(int jobs, const struct nest_job *j, int lock)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec iov = {(void *)(uintptr_t)j, sizeof *j};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (j->has_place) {
+		struct cmsghdr *c;
+
+		m.msg_control = &control;
+		m.msg_controllen = sizeof control;
+		c = CMSG_FIRSTHDR(&m);
+		*c = (struct cmsghdr){CMSG_LEN(sizeof lock), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(c), &lock, sizeof lock);
+	}
+	return sendmsg(jobs, &m, MSG_NOSIGNAL) == sizeof *j ? 0 : -errno;
+}
+
+static int receive_job(int jobs, struct spawner_create *ret, struct slot *ret_used)
+{
+	static struct nest_job j;
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {&j, sizeof j};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = &control,
+			   .msg_controllen = sizeof control};
+	struct cmsghdr *c;
+
+	if (recvmsg(jobs, &m, MSG_CMSG_CLOEXEC) != sizeof j)
+		return -1;
+	c = CMSG_FIRSTHDR(&m);
+	if (j.has_place && c && c->cmsg_type == SCM_RIGHTS) {
+		*ret_used = (struct slot){.number = j.slot, .realm = j.realm};
+		memcpy(&ret_used->lock, CMSG_DATA(c), sizeof(int));
+	}
+	*ret = j.create;
+	return 0;
+}
+
 __attribute__((noreturn)) static void serve(struct host *h, int jobs)
 {
 	for (;;) {
@@ -421,6 +469,7 @@ __attribute__((noreturn)) static void serve(struct host *h, int jobs)
 				     {.fd = h->up ? h->said[0] : -1, .events = POLLIN},
 				     {.fd = h->up ? h->zygote_pidfd : -1, .events = POLLIN}};
 		static struct job job;
+		struct slot used = {.lock = -1};
 
 		if (poll(p, ARRAY_SIZE(p), -1) < 0 && errno != EINTR)
 			_exit(1);
@@ -433,9 +482,9 @@ __attribute__((noreturn)) static void serve(struct host *h, int jobs)
 		if (!p[0].revents)
 			continue;
 		job = (struct job){0};
-		if (recv(jobs, &job.request, sizeof job.request, 0) != sizeof job.request)
+		if (receive_job(jobs, &job.request, &used) < 0)
 			break;
-		do_job(h, jobs, &job);
+		do_job(h, jobs, &job, &used);
 	}
 	nest_stop(&h->nest);
 	_exit(0);

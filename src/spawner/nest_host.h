@@ -12,6 +12,14 @@
 
 #include "spawner/worker.h"
 
+/* What it is asked for: one message. has_place: the lock of a slot comes along that a dead sandbox of its has left, with
+ * cgroup. */
+struct nest_job {
+	struct spawner_create create;
+	uint32_t has_place, slot, realm;
+};
+int nest_job_send(int jobs, const struct nest_job *j, int lock) must_check;
+
 /* Start it: its pid, *ret_jobs the spawner's end. */
 int nest_host_start(const struct worker_place *w, pid_t *ret_pid, int *ret_jobs,
 		    struct err *e) must_check;

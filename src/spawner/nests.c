@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nests.c - which nest host makes what: one per tenant, renewed by count and age.
+ * nests.c - which nest host makes what: a tenant's own, renewed by count and age.
  *
  * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
  * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
- * its sandboxes. A host that fails a job is not asked again either.
+ * its sandboxes. A host that fails a job is not asked again either. A tenant gets a second one when the first is
+ * behind (a host does one job after the other) or near its end. It begins with a job that nobody waits for, as its zygote has to start.
  */
 #include "spawner/spawner.h"
 
@@ -25,6 +26,11 @@ enum {
 	IDLE_MS = 600000,
 	JOB_LIMIT_MS = 90000, /* a zygote's imports are in it */
 	STOP_LIMIT_MS = 3000,
+	OF_TENANT_MAX = 2,
+	BEHIND = 3, /* jobs that wait */
+	/* So much before its end it gets a successor. */
+	MADE_BEFORE = 100,
+	AGE_BEFORE_MS = 20000,
 };
 
 static void refuse(struct spawner *s, const struct queued *q, int errnum, const char *why)
@@ -44,9 +50,36 @@ static void pop(struct nest_slot *n)
 	n->kill_when_made = false;
 }
 
+static void drop_places(struct spawner *s, struct nest_slot *n)
+{
+	char name[32];
+
+	while (n->place_count) {
+		struct nest_place *p = &n->places[--n->place_count];
+
+		cgroup_name(name, p->slot, p->realm);
+		if (cgroup_remove(&s->host, name) < 0)
+			s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
+		fd_close(&p->lock);
+	}
+}
+
+bool nests_keep_place(struct box *b)
+{
+	struct nest_slot *n = b->nest;
+
+	if (!n || n->retired || n->jobs < 0 || b->frozen || b->elsewhere || b->lock < 0 ||
+	    n->place_count == NEST_PLACES_MAX)
+		return false;
+	n->places[n->place_count++] =
+		(struct nest_place){b->meta.slot, b->meta.realm, TAKE_FD(b->lock)};
+	return true;
+}
+
 /* With the socket the host ends. */
 static void end(struct spawner *s, struct nest_slot *n, const char *why)
 {
+	drop_places(s, n);
 	while (n->queue_count) {
 		refuse(s, &n->queue[0], EIO, why);
 		pop(n);
@@ -64,28 +97,61 @@ static void end_if_done(struct spawner *s, struct nest_slot *n)
 
 static void retire(struct spawner *s, struct nest_slot *n)
 {
+	drop_places(s, n);
 	n->retired = true;
 	end_if_done(s, n);
 }
 
 static void send_first(struct spawner *s, struct nest_slot *n)
 {
-	const struct spawner_create *m;
+	static struct nest_job j;
+	_cleanup_close_ int lock = -1;
 
 	if (n->queue_count == 0)
 		return;
-	m = &n->queue[0].job->request;
+	j = (struct nest_job){.create = n->queue[0].job->request};
+	if (n->place_count) {
+		const struct nest_place *p = &n->places[--n->place_count];
+
+		j.has_place = 1;
+		j.slot = p->slot;
+		j.realm = p->realm;
+		lock = p->lock;
+	}
 	n->deadline_ms = now_ms() + JOB_LIMIT_MS;
-	if (send(n->jobs, m, sizeof *m, MSG_NOSIGNAL) != sizeof *m)
+	if (nest_job_send(n->jobs, &j, lock) < 0)
 		end(s, n, "the host of prepared sandboxes has ended");
 }
 
-static struct nest_slot *find(struct spawner *s, const char *tenant)
+static bool is_old(const struct nest_slot *n)
 {
-	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
-		if (n->used && !n->retired && strcmp(n->tenant, tenant) == 0)
-			return n;
-	return NULL;
+	return n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS;
+}
+
+static bool wants_help(const struct nest_slot *n)
+{
+	return n->queue_count >= BEHIND || n->made >= MADE_MAX - MADE_BEFORE ||
+	       now_ms() - n->started_ms > AGE_MS - AGE_BEFORE_MS;
+}
+
+/* The tenant's with the least to do; one that has made nothing yet only when there is no other. */
+static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
+{
+	struct nest_slot *found = NULL;
+
+	*ret_count = 0;
+	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		if (!n->used || n->retired || strcmp(n->tenant, tenant) != 0)
+			continue;
+		if (is_old(n)) {
+			retire(s, n);
+			continue;
+		}
+		++*ret_count;
+		if (!found || (n->made && (!found->made || n->queue_count < found->queue_count)))
+			found = n;
+	}
+	return found;
 }
 
 /* A free place; else that of whoever has been idle for longest, for the next time. */
@@ -127,13 +193,14 @@ static struct nest_slot *start(struct spawner *s, const char *tenant)
 void nests_request(struct spawner *s, struct job *j)
 {
 	struct queued q = {j, s->client_number};
-	struct nest_slot *n = find(s, j->request.tenant);
+	size_t count;
+	struct nest_slot *n = find(s, j->request.tenant, &count), *second = NULL;
 
-	if (n && (n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS)) {
-		retire(s, n);
-		n = NULL;
-	}
-	if (!n)
+	if (n && count < OF_TENANT_MAX && j->request.prepared && wants_help(n))
+		second = start(s, j->request.tenant);
+	if (second)
+		n = second;
+	else if (!n)
 		n = start(s, j->request.tenant);
 	if (!n || n->queue_count == NEST_QUEUE_MAX) {
 		refuse(s, &q, EAGAIN, "no host of prepared sandboxes is free");
@@ -170,6 +237,7 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 		}
 	} else {
 		creation_refused(s, q->client, q->job->request.header.sequence, &r);
+		drop_places(s, n);
 		n->retired = true;
 	}
 	pop(n);
@@ -266,6 +334,7 @@ void nests_stop(struct spawner *s)
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
 		if (!n->used)
 			continue;
+		drop_places(s, n);
 		any = true;
 		if (n->pid > 0)
 			wait_for_host(n, until);

@@ -47,11 +47,12 @@ struct spawner_create {
 	char profile[32];
 	char hostname[65];
 	char venv[SPEC_PATH_SIZE]; /* "" none; below an operator's volume root */
-	/* Prepared: a child of this interpreter's zygote joins it and waits. "" none; "python". */
+	/* A child of this interpreter's zygote joins it and waits. "" none; "python". */
 	char zygote[16];
-	char tenant[72]; /* whose zygote: each has its own. "" without one */
+	char tenant[72];  /* whose zygote: each has its own. "" without one */
+	uint8_t prepared; /* with a zygote: 1 when nobody waits for it, and it may be warmed */
 	uint8_t pull; /* 1: an image that is not there may be got, if the operator's policy names it */
-	uint8_t zero[6];
+	uint8_t zero[5];
 	uint64_t memory_bytes, memory_swap_bytes;
 	uint64_t cpus_millis, pids_limit;
 	uint64_t disk_bytes; /* /workspace on a disk of this size; 0: a tmpfs */

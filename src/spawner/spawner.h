@@ -29,6 +29,7 @@ enum {
 	PULLS_MAX = 4,
 	PULL_WAITING_MAX = 128, /* for one image */
 	PULL_DEADLINE_MS = 3600 * 1000,
+	NEST_PLACES_MAX = 8,
 };
 
 /* What a descriptor in the epoll belongs to; the first member of its owner. */
@@ -57,6 +58,7 @@ struct box {
 	struct meta meta;
 	int pidfd, lock;
 	bool killed, silent; /* silent: nobody knows of it, its end is no event */
+	bool discarded;      /* its end is an event, and nothing that anybody asks for again */
 	bool ours;           /* made by a worker of this spawner: its status will come to us */
 	bool reaped, signaled;
 	int status;
@@ -102,6 +104,12 @@ struct nest_slot {
 	struct queued queue[NEST_QUEUE_MAX]; /* the first one is being worked on */
 	size_t queue_count;
 	size_t made, live;
+	/* Of its dead sandboxes, for its next ones: slots that are held, and their cgroups. */
+	struct nest_place {
+		uint32_t slot, realm;
+		int lock;
+	} places[NEST_PLACES_MAX];
+	size_t place_count;
 	uint64_t started_ms, busy_ms, deadline_ms;
 };
 
@@ -207,6 +215,8 @@ void nests_event(struct spawner *s, struct nest_slot *n);
 void nests_worker_ended(struct spawner *s, pid_t pid);
 bool nests_pending(struct spawner *s, const char *id, bool cancel);
 void nests_box_gone(struct spawner *s, struct nest_slot *n);
+/* A dead one's slot and cgroup stay for the next: true, and the lock is taken. */
+bool nests_keep_place(struct box *b);
 uint64_t nests_deadlines(struct spawner *s, uint64_t now);
 void nests_stop(struct spawner *s); /* blocks until their hosts are gone, a few seconds at most */
 
@@ -216,6 +226,8 @@ struct box *box_find_pid(const struct spawner *s, pid_t pid);
 /* Takes the descriptors, also on failure (then the sandbox is killed). */
 struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock);
 void box_kill(struct box *b, const struct spawner *s);
+/* Nothing but init is alive in it, or what has run nobody's code: with init it ends. */
+void box_discard(struct box *b);
 void box_pause(struct spawner *s, struct box *b, uint32_t sequence);
 void box_resume(struct spawner *s, struct box *b, uint32_t sequence);
 void box_stats(struct spawner *s, struct box *b, uint32_t sequence);

@@ -453,7 +453,7 @@ class Service:
         self.port, self.log = free_port(), self.folder / "log"
         self.config = self.folder / "cloche.yaml"
         self.config.write_text(configuration(self.folder, self.port, service, policy, more))
-        self.sock = str(self.folder / "run" / "cloche.sock")
+        self.sock = (service or {}).get("socket", str(self.folder / "run" / "cloche.sock"))
         self.root = Client(self.sock)
         self.process = None
         try:

@@ -25,6 +25,7 @@ static void create(void)
 	TEXT(spawner_create, profile);
 	TEXT(spawner_create, hostname);
 	TEXT(spawner_create, venv);
+	NUMBER(spawner_create, prepared);
 	TEXT(spawner_create, zero);
 	NUMBER(spawner_create, pull);
 	NUMBER(spawner_create, memory_bytes);

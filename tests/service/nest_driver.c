@@ -141,7 +141,7 @@ static int make(struct seated *s, struct err *e)
 	uint64_t begun = now_us();
 
 	*s = (struct seated){.out = -1};
-	if (nest_cell(&nest, &spec, &s->cell, e) < 0 ||
+	if (nest_cell(&nest, &spec, &(struct slot){.lock = -1}, &s->cell, e) < 0 ||
 	    feed_inputs(s->cell.control, &spec, -1, e) < 0)
 		return -1;
 	s->prepared_us = now_us() - begun;

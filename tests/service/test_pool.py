@@ -121,9 +121,8 @@ def test_limits_of_the_command_are_its_own(pool):
     assert hits(pool.root)[1] - before[1] == 3
 
 
-@pytest.mark.parametrize("more", [{"env": {"A": "b"}}, {"args": ["x"]}, {"files": [{"path": "/tmp/.local/a.pth",
-                                                                                 "content": ""}]}],
-                         ids=["env", "args", "files"])
+@pytest.mark.parametrize("more", [{"env": {"PYTHONUTF8": "0"}}, {"files": [{"path": "/tmp/.local/a.pth", "content": ""}]}],
+                         ids=["env", "files"])
 def test_what_an_interpreter_could_see_before_its_code(pool, more):
     """Then none that has started already will do, though its sandbox does."""
     run(pool.root, **PYTHON)
@@ -343,3 +342,70 @@ def test_off(fresh):
     assert hits(fresh.root) == (0, 0)
     assert metric(fresh.root, "cloche_pool_ready") == 0
     contract.until(lambda: not os.listdir(fresh.folder / "run" / "sandboxes"), 20)
+
+
+# As the command line asks for it: a command and an environment, not a language and its code.
+BECOMES = {
+    "code": (["python3", "-c", "import sys; print(sys.argv, sys.orig_argv, __name__)"], {}),
+    "arguments": (["python3", "-c", "import sys; print(sys.argv)", "a b", "-x", ""], {}),
+    "environment": (["python3", "-c", "import os; print(sorted(os.environ.items()))"], {"A": "b", "TZ": "Asia/Tokyo"}),
+    "traceback": (["python3", "-c", "def f():\n  1/0\nf()"], {}),
+    "status": (["python3", "-c", "raise SystemExit(7)"], {}),
+    "syntax": (["python3", "-c", "print("], {}),
+    "nothing on stdin": (["python3", "-c", "import sys; print(repr(sys.stdin.read()))"], {}),
+    "folder": (["python3", "-c", "import os; print(os.getcwd(), os.listdir())"], {}),
+}
+
+
+def becomes(client, command, env, **more):
+    plain = {"HOME": "/tmp", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    result = run(client, command=command, env={**plain, **env}, **more)
+    return {k: result[k] for k in ("reason", "exit_code", "signal", "stdout", "stderr")}
+
+
+@pytest.mark.parametrize("what", BECOMES)
+def test_a_command_line_of_python_is_a_zygotes_child(pool, fresh, what):
+    becomes(pool.root, *BECOMES[what])
+    settled(pool)
+    before = metric(pool.root, "cloche_pool_zygote_hits_total")
+    mine = becomes(pool.root, *BECOMES[what])
+    assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
+    assert mine == becomes(fresh.root, *BECOMES[what])
+
+
+def test_its_stdin_is_the_callers(pool):
+    body = {"command": ["python3", "-c", "import sys; print(sys.stdin.read()[::-1])"], "stdin": True}
+    run(pool.root, command=body["command"])
+    settled(pool)
+    before = metric(pool.root, "cloche_pool_zygote_hits_total")
+    with pool.root.stream("POST", "/v1/runs", query={"stream": True}, json=body) as s:
+        started = s.until(lambda e: e["type"] == "started")
+        pool.root.expect(204, "POST", f"/v1/runs/{started['id']}/stdin", body=b"abc", query={"eof": True})
+        events = list(s.events())
+    assert services.joined(events, "stdout") == b"cba\n" and events[-1]["result"]["ok"], events
+    assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
+
+
+@pytest.mark.parametrize("env", [{"PYTHONDONTWRITEBYTECODE": "1"}, {"LC_ALL": "C"}, {"HOME": "/workspace"}, {"PATH": "/usr/bin:/bin"}],
+                         ids=lambda e: next(iter(e)))
+def test_an_environment_that_was_read_already_gets_a_new_interpreter(pool, fresh, env):
+    what = ["python3", "-c", "import os, sys; print(sorted(os.environ.items()), sys.flags, sys.stdout.encoding, sys.path)"]
+    becomes(pool.root, what, {})
+    settled(pool)
+    before = metric(pool.root, "cloche_pool_zygote_hits_total")
+    assert becomes(pool.root, what, env) == becomes(fresh.root, what, env)
+    assert metric(pool.root, "cloche_pool_zygote_hits_total") == before
+
+
+def test_many_at_once_get_what_waits_and_what_is_made_for_them(pool):
+    """With nothing prepared a run waits for a zygote's child, not for an interpreter: all hash alike."""
+    run(pool.root, **PYTHON)
+    settled(pool)
+    seen, threads = [], []
+    for _ in range(24):
+        threads.append(threading.Thread(target=lambda: seen.append(run(pool.root, language="python", code="print(hash('x'))"))))
+        threads[-1].start()
+    for t in threads:
+        t.join()
+    assert len(seen) == 24 and all(r["ok"] for r in seen)
+    assert len({r["stdout"] for r in seen}) <= 2  # of two zygotes at most

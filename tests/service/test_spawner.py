@@ -607,7 +607,7 @@ BAD = {
     "memory_bytes": ([0, 1, 1 << 47, (1 << 64) - 1], None), "memory_swap_bytes": ([1, 127 * MB, 1 << 60], None),
     "cpus_millis": ([0, 9, 1 << 40, (1 << 64) - 1], None), "pids_limit": ([0, 1 << 23, (1 << 64) - 1], None),
     "tmpfs_count": ([1, 17, 0xffffffff], None), "volume_count": ([1, 33, 0xffffffff], None),
-    "zero": ([b"\1", b"\0\0\0\0\0\1"], None), "pull": ([2, 255], None), "venv": (["/usr", "x", "/etc/passwd"], None),
+    "zero": ([b"\1", b"\0\0\0\0\1"], None), "prepared": ([1, 2, 255], None), "pull": ([2, 255], None), "venv": (["/usr", "x", "/etc/passwd"], None),
     "id": (["", "sbx_", "sbx_" + "g" * 32, "sbx_" + "A" * 32, "../../etc/passwd", "sbx_" + "a" * 33, b"sbx_" + b"a" * 32 + b"\0x",
             "x" * 40], None),
 }
@@ -638,6 +638,25 @@ def test_every_wrong_field_is_refused(server):
     assert c.create()  # and it still works
 
 
+def test_discarded_is_gone_and_told_once(server):
+    """A sandbox whose end is written down already: one ENDED, nothing kept for the next client, nothing to RELEASE."""
+    c = server.client()
+    box = c.create()
+    assert c.ask("DISCARD", box.id).type == "DONE"
+    assert c.ended(box.id).killed == 1
+    assert server.folders() == [] and c.list() == []
+    c = server.client()
+    assert c.list() == [] and not [m for m in c.waiting if m.type == "ENDED"]
+    # one that has ended by itself meanwhile is forgotten as well
+    other = c.create()
+    os.kill(other.pid, 9)
+    c.ended(other.id)
+    assert c.ask("DISCARD", other.id).type == "DONE"
+    assert server.folders() == []
+    assert c.ask("DISCARD", spawner.new_id()).errnum == errno.ESRCH
+    nothing_left(server)
+
+
 def test_wrong_messages(server):
     layout = spawner.layout()
     c = server.client(hello=False)
@@ -656,6 +675,6 @@ def test_wrong_messages(server):
         socket.send_fds(c.socket, [b"\7\0\0\0\5\0\0\0"], [fd] * count)
         assert c.receive().type == "REFUSED"
     until(lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) == before)  # closed behind the answer
-    for kind in ("KILL", "PAUSE", "RESUME", "STATS"):
+    for kind in ("KILL", "DISCARD", "PAUSE", "RESUME", "STATS"):
         assert c.ask(kind, spawner.new_id()).errnum == errno.ESRCH
     assert c.ask("RELEASE", spawner.new_id()).type == "DONE"

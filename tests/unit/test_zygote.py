@@ -116,6 +116,16 @@ def test_one_hash_seed_per_zygote(plain):
     assert len(first) == len(second) == 1 and first != second
 
 
+def test_string_hashes_differ_across_200_zygotes():
+    seen = set()
+    for _ in range(200):
+        with zygote.Zygote() as one:
+            out, err, status = one.run("print(hash('a string'), list({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}))")
+        assert (err, status) == (b"", 0)
+        seen.add(out)
+    assert len(seen) == 200
+
+
 def test_nothing_passes_from_one_to_the_next(plain):
     mark = ("import os, sys, builtins, string, signal, gc, locale, warnings\nos.kept = builtins.kept = sys.kept = 1\n"
             "os.environ['KEPT'] = '1'; os.putenv('KEPT2', '1'); string.digits = 'kept'; sys.path.append('/kept'); os.umask(0)\n"

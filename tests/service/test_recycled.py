@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dead prepared sandbox leaves to the next one of its nest (network namespace, v1 cgroups): nothing that can be seen.
+
+And siblings: a thousand runs of one caller, each a child of the same zygote, share no number and no name.
+"""
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import service as services
+from test_pool import PYTHON, metric, run, settled
+
+# Everything of a network namespace that can be read inside, but for what is the machine's and not the namespace's.
+LOOK = """
+import hashlib, json, os, re
+def look():
+    files = {}
+    for name in sorted(os.listdir("/proc/self/net")):
+        try:
+            text = open("/proc/self/net/" + name).read()
+        except OSError as e:
+            text = str(e.errno)
+        if name in ("softnet_stat", "protocols", "netlink", "ptype"):
+            continue
+        if name.startswith("sockstat"):
+            text = re.sub(r" (alloc|mem) \\d+", "", text)
+        files[name] = text
+    return files
+print(json.dumps([os.readlink("/proc/self/ns/net"), look()]))
+"""
+
+DIRT = {
+    "udp": "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.sendto(b'x', ('127.0.0.1', 9))\n",
+    "udp6": "import socket\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\ns.sendto(b'x', ('::1', 9))\n",
+    "no route": "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                "try: s.connect(('192.0.2.1', 9))\nexcept OSError: pass\n",
+    "tcp, TIME_WAIT": "import socket\nl = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(l.getsockname())\n"
+                      "s, _ = l.accept()\nc.close(); s.close()\n",
+    "tcp, refused": "import socket\ns = socket.socket()\ntry: s.connect(('127.0.0.1', 1))\nexcept OSError: pass\n",
+    "tcp, data that nobody has read": "import socket\nl = socket.create_server(('127.0.0.1', 0))\n"
+                                      "c = socket.create_connection(l.getsockname())\nc.sendall(b'x' * 100000)\n",
+    "flow label": "import socket, struct\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
+                  "s.setsockopt(socket.IPPROTO_IPV6, 32, struct.pack('=16sIBBHHH4x', b'\\0' * 15 + b'\\1', socket.htonl(0x12345), 0, 1, 1, 60, 60))\n",
+}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with services.Service({"pool": 2, "pool_floor": 2}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    with services.Service({"pool": 0}) as one:
+        yield one
+
+
+def look(client, before=""):
+    result = run(client, language="python", code=before + LOOK)
+    assert result["ok"], result
+    return json.loads(result["stdout"])
+
+
+def prepared_run(service, **body):
+    """By one that was prepared."""
+    settled(service)
+    before = metric(service.root, "cloche_pool_zygote_hits_total")
+    result = run(service.root, **body)
+    assert metric(service.root, "cloche_pool_zygote_hits_total") == before + 1
+    return result
+
+
+def test_a_network_namespace_is_used_again(pool, fresh):
+    """Else there is nothing to be tested here; and it is like one that was just made for a sandbox without a pool."""
+    new = look(fresh.root)[1]
+    run(pool.root, **PYTHON)
+    seen = [json.loads(prepared_run(pool, language="python", code=LOOK)["stdout"]) for _ in range(8)]
+    assert len({name for name, _ in seen}) < 8
+    for _, files in seen:
+        assert files == new
+
+
+@pytest.mark.parametrize("kind", DIRT)
+def test_a_network_namespace_that_was_used_is_not(pool, fresh, kind):
+    new = look(fresh.root)[1]
+    name, files = look(fresh.root, DIRT[kind])
+    assert files != new, "the control: inside it can be seen"
+    run(pool.root, **PYTHON)
+    result = prepared_run(pool, language="python", code=DIRT[kind] + LOOK)
+    assert result["ok"] and json.loads(result["stdout"])[1] != new, result
+    for _ in range(5):
+        assert json.loads(prepared_run(pool, language="python", code=LOOK)["stdout"])[1] == new
+
+
+# ---- cgroups
+
+TREE = Path("/sys/fs/cgroup/memory/cloche")
+HEAVY = {
+    "memory": ("x = bytearray(150 << 20)", {}),
+    "out of memory": ("x = bytearray(600 << 20)", {"reason": "oom"}),
+    "processes": ("import os, time\nfor i in range(12):\n    if os.fork() == 0:\n        time.sleep(20)\ntime.sleep(0.1)", {}),
+    "process limit": ("import os, time\ntry:\n    while True:\n        if os.fork() == 0:\n            time.sleep(20)\n"
+                      "except OSError:\n    pass", {"limits_hit": ["pids"]}),
+    "cpu": ("import time\nt = time.process_time()\nwhile time.process_time() - t < 0.25: pass", {}),
+    "files": ("for i in range(2000):\n    open(f'/workspace/{i}', 'w').write('x' * 30000)", {}),
+}
+
+
+def folders(service):
+    """Inodes of the memory cgroups in which this service has a process."""
+    mine, found = {str(p) for p in service.processes()}, {}
+    for folder in TREE.iterdir():
+        try:
+            if folder.is_dir() and mine & set((folder / "cgroup.procs").read_text().split()):
+                found[folder.name] = folder.stat().st_ino
+        except OSError:
+            pass
+    return set(found.items())
+
+
+def usage(result):
+    return {k: result[k] for k in ("reason", "limits_hit", "oom_kills")}, result["usage"]
+
+
+@pytest.mark.skipif(not TREE.is_dir() and not Path("/sys/fs/cgroup/memory").is_dir(), reason="on v2 no cgroup is used again")
+def test_a_cgroup_is_used_again(pool):
+    run(pool.root, **PYTHON)
+    settled(pool)
+    before, sandboxes = folders(pool), set(os.listdir(pool.folder / "run" / "sandboxes"))
+    for _ in range(6):
+        prepared_run(pool, **PYTHON)
+    settled(pool)
+    assert not sandboxes & set(os.listdir(pool.folder / "run" / "sandboxes"))
+    nests = 1  # its own stays anyway
+    assert len(before & folders(pool)) > nests
+
+
+@pytest.mark.parametrize("kind", HEAVY)
+def test_a_cgroup_shows_nothing_of_who_was_in_it(pool, fresh, kind):
+    code, expected = HEAVY[kind]
+    normal, base = usage(run(fresh.root, **PYTHON))
+    run(pool.root, **PYTHON)
+    result = prepared_run(pool, language="python", code=code)
+    assert {k: result[k] for k in expected} == expected, result
+    if kind == "memory":
+        assert result["usage"]["memory_peak_bytes"] > 150 << 20
+    if kind == "cpu":
+        assert result["usage"]["cpu_ms"] > 250
+    for _ in range(6):
+        said, used = usage(prepared_run(pool, **PYTHON))
+        assert said == normal
+        assert used["memory_peak_bytes"] < base["memory_peak_bytes"] + (4 << 20), (used, base)
+        assert used["pids_peak"] <= base["pids_peak"] and used["cpu_ms"] < base["cpu_ms"] + 30, (used, base)
+
+
+def test_limits_hold_in_a_cgroup_that_is_used_again(pool):
+    """The CPU limit is lifted for a kill, and a quota that was used up would stop the next one."""
+    run(pool.root, **PYTHON)
+    for _ in range(3):
+        prepared_run(pool, language="python", code="while True: pass", timeout="400ms")
+        result = prepared_run(pool, language="python", code="import time\nt = time.monotonic()\nwhile time.monotonic() - t < 0.8: pass")
+        assert result["usage"]["cpu_ms"] < 0.8 * result["usage"]["wall_ms"], result  # of half a processor
+        assert prepared_run(pool, language="python", code="x = bytearray(300 << 20)")["reason"] == "oom"
+        assert prepared_run(pool, **PYTHON)["usage"]["wall_ms"] < 1000
+
+
+# ---- siblings
+
+DRAWS = """
+import builtins, os, random, secrets, socket, ssl, sys, tempfile, uuid
+found = [hasattr(builtins, "mark"), "MARK" in os.environ, *map(os.path.exists, ("/tmp/mark", "/dev/shm/mark", "/workspace/mark"))]
+s = socket.socket(socket.AF_UNIX)
+try:
+    s.connect("\\0mark")
+    found.append(True)
+except OSError:
+    found.append(False)
+builtins.mark = os.environ["MARK"] = "1"
+for p in ("/tmp/mark", "/dev/shm/mark", "/workspace/mark"):
+    open(p, "w").close()
+l = socket.socket(socket.AF_UNIX)
+l.bind("\\0mark")
+l.listen()
+print(any(found), random.random(), secrets.token_hex(8), uuid.uuid1(), uuid.uuid4(), ssl.RAND_bytes(8).hex(), os.urandom(8).hex(),
+      os.path.basename(tempfile.mktemp()), open("/etc/machine-id").read().strip())
+"""
+
+
+def test_a_thousand_siblings_share_nothing(pool):
+    """RE-01 to RE-09: children of one zygote, one after the other and at a time."""
+    run(pool.root, **PYTHON)
+    settled(pool)
+    rows, failed, lock = [], [], threading.Lock()
+
+    def work():
+        while True:
+            with lock:
+                if len(rows) + len(failed) >= 1000:
+                    return
+            result = run(pool.root, language="python", code=DRAWS)
+            with lock:
+                (rows if result["ok"] else failed).append(result["stdout"].split() or result)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed[:2]
+    columns = list(zip(*rows[:1000]))
+    assert set(columns[0]) == {"False"}
+    assert [len(set(c)) for c in columns[1:]] == [1000] * 8
