@@ -59,7 +59,7 @@ bool verb_takes(const struct verb *verb, const struct option *o);
 extern const struct cli_option language_options[], json_options[], create_options[], ls_options[],
 	exec_options[], ps_options[], logs_options[], cp_options[], renew_options[],
 	events_options[], audit_options[], top_options[], key_options[], serve_options[],
-	mcp_options[], tools_options[], image_options[];
+	mcp_options[], tools_options[], image_options[], policy_options[];
 
 /* A parsed command line. */
 struct args {
@@ -99,10 +99,14 @@ int verb_tools(const struct verb *verb, int argc, char **argv);
 int verb_image(const struct verb *verb, int argc, char **argv);
 int verb_serve(const struct verb *verb, int argc, char **argv);
 int verb_doctor(const struct verb *verb, int argc, char **argv);
+int verb_policy(const struct verb *verb, int argc, char **argv);
 int verb_config(const struct verb *verb, int argc, char **argv);
 int verb_help(const struct verb *verb, int argc, char **argv);
 int verb_version(const struct verb *verb, int argc, char **argv);
 int verb_reference(const struct verb *verb, int argc, char **argv);
+
+/* config.c: every setting of the table with its value and where that comes from, into object or, if that is NULL, to stdout. */
+void config_print(const struct spec *s, const struct settings *t, json_t *object);
 
 /* image.c: get an image from its registry into the store, with progress on stderr. */
 int image_pull(const char *name, bool quiet, struct err *e) must_check;

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "cli/map.h"
 #include "cli/oneshot.h"
+#include "cli/policy.h"
 #include "image/image.h"
 #include "native/native.h"
 #include "settings/egress.h"
@@ -24,7 +25,7 @@ struct order {
 	struct places places;
 	struct spec spec;
 	struct settings settings;
-	bool json, quiet, raw, direct;
+	bool json, quiet, raw, direct, dry;
 	struct service service;
 	bool has_service;
 	bool own_env[ARRAY_SIZE(oneshot_automatic)]; /* the caller has set it */
@@ -44,6 +45,9 @@ const struct cli_option language_options[] = {
 	 "when to get the image from its registry; default: missing", FIELD(pull)},
 	{"direct", 0, NULL,
 	 "do it in this process, though a service answers (also: CLOCHE_DIRECT=1)", FIELD(direct)},
+	{"dry-run", 0, NULL,
+	 "print what would be run and with which settings, rules and credentials' names; run nothing",
+	 FIELD(dry)},
 	{"map", 0, "FILE",
 	 "run each line of FILE (JSON Lines, - for stdin) in a sandbox of its own, and print a line with each result, in order",
 	 FIELD(map.file)},
@@ -159,9 +163,11 @@ static int use_image(struct order *q, struct err *e)
 				q->service.name);
 		return 0;
 	}
-	if (always && image_pull(q->spec.image, q->quiet, e) < 0)
+	if (always && !q->dry && image_pull(q->spec.image, q->quiet, e) < 0)
 		return -1;
 	if (apply_image(q, e) == 0)
+		return 0;
+	if (q->dry && e->code == CODE_SANDBOX_IMAGE_MISSING) /* what it says is not known */
 		return 0;
 	if (always || never || e->code != CODE_SANDBOX_IMAGE_MISSING)
 		return -1;
@@ -202,6 +208,8 @@ static int complete(struct order *q, const struct args *a, struct err *e)
 				return -1;
 	}
 	/* A service has a policy of its own. */
+	if (q->dry && q->map.file)
+		return err_set(e, 0, "--dry-run is for one run, not for --map");
 	if ((!q->has_service && settings_apply_policy(&q->settings, &q->spec, e) < 0) ||
 	    use_image(q, e) < 0)
 		return -1;
@@ -400,6 +408,58 @@ static int execute_map(struct order *q, struct err *e)
 	return cancel < 0 ? fail(EXIT_CLOCHE, e) : map_run(&o);
 }
 
+static json_t *plan_json(const struct order *q, struct err *e)
+{
+	json_t *settings = json_object(), *command = json_array(), *env = json_array();
+	json_t *network = policy_json(&q->settings, &q->places, &q->spec, e), *plan;
+
+	for (size_t i = 0; i < q->spec.command.count; i++)
+		json_array_append_new(command, json_string(q->spec.command.item[i]));
+	for (size_t i = 0; i < q->spec.env.count; i++)
+		json_array_append_new(env, json_string(q->spec.env.item[i]));
+	config_print(&q->spec, &q->settings, settings);
+	plan = json_pack("{so so so so? ss}", "command", command, "env", env, "settings", settings,
+			 "network", network, "by",
+			 q->has_service ? q->service.name : "this process");
+	if (plan && network)
+		return plan;
+	json_decref(plan);
+	if (network)
+		err_set(e, 0, "--dry-run: an argument or an environment entry is no UTF-8");
+	return NULL;
+}
+
+static void print_list(const char *name, const json_t *list)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach(list, i, item) {
+		_cleanup_free_ char *text = json_dumps(item, JSON_COMPACT | JSON_ENCODE_ANY);
+
+		printf("%-16s %s\n", name, text ? text : "?");
+	}
+}
+
+/* What would be done, to people or as JSON. Nothing of it is done, and no secret read. */
+static int execute_dry(const struct order *q, struct err *e)
+{
+	static const char *const lists[] = {"rules", "operator", "credentials", "warnings"};
+	_cleanup_json_ json_t *plan = plan_json(q, e);
+	const json_t *network = json_object_get(plan, "network");
+
+	if (!plan)
+		return fail(EXIT_CLOCHE, e);
+	if (q->json)
+		return print_json(plan);
+	print_list("command", json_object_get(plan, "command"));
+	printf("%-16s %s\n", "by", json_string_value(json_object_get(plan, "by")));
+	config_print(&q->spec, &q->settings, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		print_list(lists[i], json_object_get(network, lists[i]));
+	return 0;
+}
+
 /* A word that says so is enough for now: it may be the command's own, and is looked at again. */
 static bool may_be_direct(int argc, char **argv)
 {
@@ -440,6 +500,10 @@ static int run_request(struct order *q, const struct verb *verb, int argc, char 
 		return fail(EXIT_CLOCHE, &e);
 	if ((q->map.file ? complete_map(q, &a, &e) : complete(q, &a, &e)) < 0)
 		return fail(e.code || e.errnum ? EXIT_CLOCHE : EXIT_USAGE, &e);
+	if (q->dry)
+		return execute_dry(q, &e);
+	if (!q->quiet)
+		policy_warn(&q->spec);
 	if (q->map.file)
 		return execute_map(q, &e);
 	return q->has_service ? execute_there(q, &e) : execute(q, &e);

@@ -259,6 +259,11 @@ void network_decide(const struct network_policy *request, const struct network_p
 		deny_by_rule(ret, c.denies ? c.denies : r.denies, c.denies != NULL);
 		return;
 	}
+	if (request->mode == NETWORK_NONE || (ceiling && ceiling->mode == NETWORK_NONE)) {
+		say(ret, VERDICT_DENY, NULL, request->mode != NETWORK_NONE,
+		    "there is no network (mode none)");
+		return;
+	}
 	if (!allows(&r) || !allows(&c)) {
 		deny_without_rule(ret, ask, allows(&r));
 		return;

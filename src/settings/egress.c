@@ -193,6 +193,16 @@ char *settings_network_ceiling(const struct settings *t)
 
 /* ---- policies ---- */
 
+static int make_texts(const struct settings *t, const struct places *places, const struct spec *s,
+		      char **rules, char **ceiling, struct err *e)
+{
+	*rules = settings_network_rules(t, places, s, e);
+	if (!*rules)
+		return -1;
+	*ceiling = settings_network_ceiling(t);
+	return *ceiling ? 0 : err_set(e, ENOMEM, "keep the network's rules");
+}
+
 static enum network_mode ceiling_mode(const struct settings *t)
 {
 	return t->network.has_mode ? t->network.mode : NETWORK_OPEN;
@@ -217,34 +227,36 @@ int settings_network_policies(const struct settings *t, const struct places *pla
 			      const struct spec *s, struct network_policy **ret_request,
 			      struct network_policy **ret_ceiling, struct err *e)
 {
-	_cleanup_free_ char *rules = settings_network_rules(t, places, s, e);
-	_cleanup_free_ char *ceiling = settings_network_ceiling(t);
+	_cleanup_free_ char *rules = NULL, *ceiling = NULL;
 
-	if (!rules)
+	if (make_texts(t, places, s, &rules, &ceiling, e) < 0)
 		return -1;
-	if (!ceiling)
-		return err_set(e, ENOMEM, "keep the network's rules");
 	return parse_both(t, s, rules, ceiling, ret_request, ret_ceiling, e);
 }
 
-/* One that nothing can be sent with is a mistake, and better said now than looked for later. */
-static int check_credential(const struct settings *t, const char *name, const char *owner,
-			    const struct network_policy *request,
-			    const struct network_policy *ceiling, struct err *e)
+static int check_owner(const struct settings *t, const char *name, const char *owner, struct err *e)
 {
 	const json_t *entry = find_credential(t, name, e);
-	struct network_ask ask = {.tls = true};
-	struct network_answer answer;
 
 	if (!entry)
 		return -1;
-	if (!secret_is_for(entry, owner))
-		return err_set(
-			e, EPERM,
-			"credential %s: is not for %.100s (owners: in the operator's cloche.yaml)",
-			name, owner);
-	ask.host = secret_host(entry);
-	ask.port = secret_port(entry);
+	return secret_is_for(entry, owner)
+		       ? 0
+		       : err_set(e, EPERM,
+				 "credential %s: is not for %.100s (owners: in the operator's cloche.yaml)",
+				 name, owner);
+}
+
+/* One that nothing can be sent with is a mistake, and better said now than looked for later. */
+static int check_reach(const struct settings *t, const char *name,
+		       const struct network_policy *request, const struct network_policy *ceiling,
+		       struct err *e)
+{
+	const json_t *entry = json_object_get(t->network.credentials, name);
+	const struct network_ask ask = {
+		.host = secret_host(entry), .port = secret_port(entry), .tls = true};
+	struct network_answer answer;
+
 	network_decide(request, ceiling, &ask, &answer);
 	if (answer.verdict == VERDICT_DENY)
 		return err_set(
@@ -256,6 +268,23 @@ static int check_credential(const struct settings *t, const char *name, const ch
 			e, 0,
 			"credential %s: %s is passed through, so nothing can be added to its requests (%.200s)",
 			name, ask.host, answer.rule ? answer.rule : "");
+	return 0;
+}
+
+static int check_credential(const struct settings *t, const char *name, const char *owner,
+			    const struct network_policy *request,
+			    const struct network_policy *ceiling, struct err *e)
+{
+	return check_owner(t, name, owner, e) < 0 ? -1 : check_reach(t, name, request, ceiling, e);
+}
+
+static int check_text(const char *rules, enum network_mode mode, struct err *e)
+{
+	struct network_policy *p;
+
+	if (network_policy_parse(rules, strlen(rules), "rules", mode, &p, e) < 0)
+		return -1;
+	network_policy_free(p);
 	return 0;
 }
 
@@ -419,12 +448,6 @@ static int put_secrets(const struct settings *t, const struct spec *s, const cha
 	return r;
 }
 
-static int check_mode(const struct spec *s, struct err *e)
-{
-	return s->network.mode == NETWORK_NONE ? err_set(e, EINVAL, "--network none: has no rules")
-					       : 0;
-}
-
 int settings_egress_config(const struct settings *t, const struct places *places,
 			   const struct spec *s, const char *owner, char **ret_json,
 			   bool *ret_opens_tls, struct err *e)
@@ -432,18 +455,14 @@ int settings_egress_config(const struct settings *t, const struct places *places
 	_cleanup_free_ char *rules = NULL, *ceiling = NULL, *text = NULL;
 	bool opens_tls = false;
 
-	*ret_json = NULL;
-	if (ret_opens_tls)
-		*ret_opens_tls = false;
-	if (s->network.mode == NETWORK_NONE)
+	if (s->network.mode == NETWORK_NONE) {
+		*ret_json = NULL;
+		if (ret_opens_tls)
+			*ret_opens_tls = false;
 		return 0;
-	rules = settings_network_rules(t, places, s, e);
-	ceiling = settings_network_ceiling(t);
-	if (!rules)
-		return -1;
-	if (!ceiling)
-		return err_set(e, ENOMEM, "keep the network's rules");
-	if (check_all(t, s, owner, rules, ceiling, &opens_tls, e) < 0)
+	}
+	if (make_texts(t, places, s, &rules, &ceiling, e) < 0 ||
+	    check_all(t, s, owner, rules, ceiling, &opens_tls, e) < 0)
 		return -1;
 	text = public_text(t, s, rules, ceiling, e);
 	if (!text || put_secrets(t, s, text, ret_json, e) < 0)
@@ -456,20 +475,19 @@ int settings_egress_config(const struct settings *t, const struct places *places
 int settings_egress_rules(const struct settings *t, const struct places *places,
 			  const struct spec *s, const char *owner, char **ret_json, struct err *e)
 {
-	_cleanup_free_ char *rules =
-		check_mode(s, e) < 0 ? NULL : settings_network_rules(t, places, s, e);
-	_cleanup_free_ char *ceiling = settings_network_ceiling(t);
+	_cleanup_free_ char *rules = NULL, *ceiling = NULL;
 	_cleanup_json_ json_t *root = NULL;
-	bool opens_tls;
 
-	if (!rules)
+	if (make_texts(t, places, s, &rules, &ceiling, e) < 0 ||
+	    network_settings_check(&t->network, s, e) < 0)
 		return -1;
-	if (!ceiling || !(root = json_pack("{ss ss}", "mode", network_mode_name(s->network.mode),
-					   "rules", rules)))
-		return err_set(e, ENOMEM, "keep the network's rules");
-	if (check_all(t, s, owner, rules, ceiling, &opens_tls, e) < 0)
+	for (size_t i = 0; i < s->network.credentials.count; i++)
+		if (check_owner(t, s->network.credentials.item[i], owner, e) < 0)
+			return -1;
+	if (check_text(rules, s->network.mode, e) < 0)
 		return -1;
-	*ret_json = json_dumps(root, JSON_COMPACT);
+	root = json_pack("{ss ss}", "mode", network_mode_name(s->network.mode), "rules", rules);
+	*ret_json = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	return *ret_json ? 0 : err_set(e, ENOMEM, "keep the network's rules");
 }
 

@@ -27,14 +27,14 @@ int settings_network_policies(const struct settings *t, const struct places *pla
 			      const struct spec *s, struct network_policy **ret_request,
 			      struct network_policy **ret_ceiling, struct err *e) must_check;
 
-/* The whole configuration as JSON text, to be freed with settings_egress_free(). owner NULL: a run without a service.
+/* The whole configuration as JSON text, to be freed with settings_egress_free(); NULL for mode none. owner NULL: a run without a service.
  * ret_opens_tls (may be NULL): a rule or credential asks for TLS to be opened. Blocks while a credential's command runs. */
 int settings_egress_config(const struct settings *t, const struct places *places,
 			   const struct spec *s, const char *owner, char **ret_json,
 			   bool *ret_opens_tls, struct err *e) must_check;
 
-/* {"mode":…,"rules":…} for a sandbox that is there already: s has its new rules, and the credentials that it was made
- * with. No secret is in it. */
+/* {"mode":…,"rules":…} for a sandbox that is there already: s has its new rules (mode none: nothing more), and the
+ * credentials that it was made with. No secret is in it. */
 int settings_egress_rules(const struct settings *t, const struct places *places,
 			  const struct spec *s, const char *owner, char **ret_json,
 			  struct err *e) must_check;

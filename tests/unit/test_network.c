@@ -699,6 +699,7 @@ static void test_mode_none_denies(void **state)
 	parse(&p, "allow a.b\n", "x", NETWORK_NONE);
 	network_decide(p, NULL, &(struct network_ask){"a.b", 443}, &answer);
 	assert_int_equal(answer.verdict, VERDICT_DENY);
+	assert_contains(answer.why, "mode none");
 	assert_true(network_host_address("8.8.8.8", &a));
 	assert_false(network_address_allowed(p, NULL, &(struct network_ask){"a.b", 443},
 					     (struct sockaddr *)&a, &answer));
