@@ -103,6 +103,11 @@ const struct verb verbs[] = {
 	 .more = "\"-\" is stdin or stdout: a file's bytes, or a folder as a tar. A relative PATH lies below\n"
 		 "/workspace; SRC/. is what is in the folder, without the folder. A local name with a colon\n"
 		 "is written ./NAME. Exit status 1: copied, but something was left out.\n"},
+	{"ports", "SANDBOX [--share PORT [--expires TIME] | --unshare PORT] [--json]",
+	 "list what listens in a sandbox, or share a port", verb_ports, ports_options, EVERYWHERE},
+	{"port-forward", "SANDBOX [LOCAL:]PORT...", "reach ports in a sandbox on 127.0.0.1, while it runs",
+	 verb_port_forward, port_forward_options, EVERYWHERE,
+	 .more = "Ctrl-C ends it and every connection. LOCAL 0 takes a port that is free; which one is printed.\n"},
 	{"kill", "SANDBOX...", "end sandboxes", verb_kill, json_options, EVERYWHERE},
 	{"pause", "SANDBOX...", "freeze sandboxes; their memory stays", verb_pause, json_options, EVERYWHERE},
 	{"resume", "SANDBOX...", "let paused sandboxes go on", verb_resume, json_options, EVERYWHERE},
