@@ -53,9 +53,10 @@ def make_python(requirements="requirements.txt"):
 
 
 @functools.cache
-def make_node():
-    where = os.path.join(folder(), "node")
-    return _made(where, [HERE / "package.json", HERE / "package-lock.json"], [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]])
+def make_node(name="."):
+    """The packages of tests/clients/NAME/package.json."""
+    where = os.path.join(folder(), "node" if name == "." else name)
+    return _made(where, [HERE / name / "package.json", HERE / name / "package-lock.json"], [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]])
 
 
 def python(requirements="requirements.txt"):
