@@ -173,13 +173,13 @@ int work_space(struct worker *w)
 
 /* ------------------------------------------------------------------------------------------- PORTS */
 
-enum { LISTENERS_MAX = 256, LISTENING = 0x0a /* TCP_LISTEN */ };
+enum { PORTS_LISTED_MAX = 256, LISTENING = 0x0a /* TCP_LISTEN */ };
 
 /* Found by the kernel's table first, then looked for among the processes' descriptors. */
 static struct listener {
 	struct listening_record record;
 	uint64_t inode;
-} listeners[LISTENERS_MAX];
+} listeners[PORTS_LISTED_MAX];
 static size_t listener_count;
 
 static uint32_t take_hex(const char **p)
@@ -207,7 +207,7 @@ static void take_listener(const struct guest *g, const char *p, uint32_t family)
 	uint32_t uid;
 
 	p = strchr(p, ':');
-	if (!p || listener_count == LISTENERS_MAX)
+	if (!p || listener_count == PORTS_LISTED_MAX)
 		return;
 	p += 1 + strspn(p + 1, " ");
 	for (uint32_t i = 0; i < (family == 4 ? 1 : 4); i++) {
