@@ -383,3 +383,24 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
 	}
 	return no_answer(r, "count connections", e);
 }
+
+int egress_set_policy(int control, const char *json, size_t size, struct err *e)
+{
+	const struct egress_plain m = {{.type = EGRESS_POLICY, .sequence = 3}};
+	uint64_t deadline = now_us() + EGRESS_ANSWER_MS * 1000ull;
+	_cleanup_close_ int memfd = seal(json, size, e);
+	union answer a;
+	int r;
+
+	if (memfd < 0)
+		return -1;
+	r = send_message(control, &m, sizeof m, &memfd, 1);
+	while (r == 0) {
+		r = receive_until(control, deadline, &a);
+		if (r == 0 && a.header.type == EGRESS_DONE)
+			return 0;
+		if (r == 0 && a.header.type == EGRESS_REFUSED)
+			return refused(&a, e);
+	}
+	return no_answer(r, "change the rules", e);
+}

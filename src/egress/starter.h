@@ -69,6 +69,10 @@ int egress_take(int control, egress_record_fn *fn, void *context);
 int egress_flush(int control, egress_record_fn *fn, void *context, struct egress_totals *ret,
 		 struct err *e) must_check;
 
+/* Other rules from now on: JSON with "mode" and "rules" as in config.h. -1 also when they are refused: the old ones hold
+ * then. Only for who started it, and root. */
+int egress_set_policy(int control, const char *json, size_t size, struct err *e) must_check;
+
 /* A record as it may be believed: whole texts, a host that is one, numbers in their ranges. */
 bool egress_record_is_valid(const struct egress_record *r);
 

@@ -38,7 +38,7 @@ static int read_boot_id(char id[40])
 }
 
 /* Field 22, counted from behind the name, which may hold anything. */
-static int read_start_ticks(pid_t pid, uint64_t *ret)
+int process_start_ticks(pid_t pid, uint64_t *ret)
 {
 	char path[32], text[1024], *p;
 	ssize_t n;
@@ -112,7 +112,7 @@ int meta_fill(struct meta *m, const struct kept_sandbox *made, const struct cgro
 			   .memory_bytes = memory_bytes};
 	r = read_boot_id(m->boot_id);
 	if (r == 0)
-		r = read_start_ticks(made->pid, &m->start_ticks);
+		r = process_start_ticks(made->pid, &m->start_ticks);
 	if (r < 0)
 		return r;
 	clock_gettime(CLOCK_BOOTTIME, &t);
@@ -272,7 +272,7 @@ int meta_adopt(const struct meta *m, const struct places *places, int *ret_pidfd
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0)
 		return errno == ESRCH || errno == EINVAL ? -ESRCH : -errno;
-	r = read_start_ticks(pid, &ticks);
+	r = process_start_ticks(pid, &ticks);
 	if (r < 0 && r != -ENOENT && r != -ESRCH)
 		return r;
 	if (r < 0 || ticks != m->start_ticks)
