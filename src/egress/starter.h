@@ -57,6 +57,24 @@ void egress_stop(struct egress_process *p);
 /* What the records say. Return value of the callback: 0, or -1 to stop reading. */
 typedef void egress_record_fn(void *context, const struct egress_record *record);
 
+/* The largest of what it says. */
+union egress_answer {
+	struct egress_header header;
+	struct egress_plain plain;
+	struct egress_ready ready;
+	struct egress_refused refused;
+	struct egress_record record;
+	struct egress_totals totals;
+};
+
+/* For who has a loop of its own, without waiting. Receive: 0, and a message whose size is its type's and whose record, if it is
+ * one, may be believed; -EAGAIN: nothing is there; -EPIPE: hung up; -EPROTO: nonsense. Ask (FLUSH, WATCH, ACK): 0, or -errno;
+ * -EAGAIN: it does not read. */
+int egress_receive(int control, union egress_answer *ret) must_check;
+int egress_ask(int control, enum egress_type type, uint32_t sequence) must_check;
+/* The check alone. */
+bool egress_answer_is_valid(const union egress_answer *a, size_t size);
+
 /* Ask for all records from now on. */
 int egress_watch(int control, struct err *e) must_check;
 

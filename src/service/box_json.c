@@ -88,7 +88,8 @@ void box_keep_enforced(struct box *b)
 		.cpu = c->enforced.cpu,
 		.pids = c->enforced.pids,
 		.network = c->enforced.network,
-		.network_denials = "not observed",
+		.network_denials = strncmp(c->enforced.network, "egress", 6) == 0 ? "observed"
+										     : "not observed",
 		.rootfs = c->enforced.rootfs,
 		.disk = c->enforced.disk,
 		.capabilities = c->enforced.capabilities,

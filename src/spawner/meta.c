@@ -119,6 +119,8 @@ int meta_fill(struct meta *m, const struct kept_sandbox *made, const struct cgro
 	m->started_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 	snprintf(m->created.id, sizeof m->created.id, "%s", id);
 	m->created.pid = (uint32_t)made->pid;
+	if (made->listeners.count)
+		m->created.capture = made->listeners.redirect ? 2 : 1;
 	cgroup_name(name, m->slot, m->realm);
 	fill_paths(&m->created, host, name);
 	fill_enforced(&m->created, &made->enforced);
@@ -209,7 +211,7 @@ int meta_check(const void *data, size_t size, const char *id, struct meta *ret)
 	    m.size != sizeof m || m.sum != sum_of(&m))
 		return -EBADMSG;
 	if (!sandbox_id_ok(m.created.id) || strcmp(m.created.id, id) != 0 || m.created.pid < 2 ||
-	    m.created.pid > INT32_MAX || !ends(m.boot_id, sizeof m.boot_id) ||
+	    m.created.pid > INT32_MAX || m.created.capture > 2 || !ends(m.boot_id, sizeof m.boot_id) ||
 	    !texts_end(&m.created))
 		return -EBADMSG;
 	*ret = m;

@@ -97,7 +97,7 @@ struct spawner_created {
 	struct spawner_header header;
 	char id[SANDBOX_ID_SIZE];
 	uint32_t pid;
-	uint32_t zero;
+	uint32_t capture; /* programs that know no proxy: 0 no network, 1 some ports, 2 all */
 	char memory_events
 		[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
 	char pids_events[256];
