@@ -403,7 +403,11 @@ static void on_last_words(struct network_flush *f)
 {
 	struct box *b = (struct box *)((char *)f - offsetof(struct box, last_flush));
 
-	network_close(b);
+	if (b->network) {
+		box_keep_texts(b);
+		put_now(b);
+		network_close(b);
+	}
 	box_release_end(b->service, b->stored.id);
 	box_release(b);
 }

@@ -109,6 +109,8 @@ int box_fill_network(struct spawner_network *n, const struct spec *s, const char
 int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
 		    size_t fd_count, struct err *e) must_check;
 
+/* box_json.c: the rules, as the API takes them. */
+json_t *box_network_json(const struct spec *s) must_check;
 /* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
  * holds (`enforced`) is in `created`, which the spawner filled. */
 void box_keep_texts(struct box *b);

@@ -73,6 +73,8 @@ static bool on_body_room(struct exchange *x, size_t bytes)
 void call_free(struct call *c)
 {
 	port_shared_leave(c);
+	if (c->waits_for)
+		*c->waits_for = NULL;
 	if (c->release)
 		c->release(c);
 	if (c->waits_in)

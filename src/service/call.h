@@ -50,6 +50,7 @@ struct call {
 	uint64_t input_sent, input_taken; /* of its body, to a command's stdin (input.c) */
 	const struct asking *asking;      /* how its frames are answered (ask.h) */
 	const struct route *route;        /* while the body comes */
+	struct call **waits_for;          /* set to NULL when the call goes */
 	void *data;                       /* the handler's, freed with free() */
 	void (*gone)(struct call *c);     /* the client went away */
 	void (*release)(struct call *c);  /* let go of what data holds, however it ended */
