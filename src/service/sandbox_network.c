@@ -122,6 +122,7 @@ static int read_rules(const struct service *v, json_t *body, struct spec *s, str
 	json_object_foreach(body, key, value)
 		if (strcmp(key, "mode") != 0 && set_key(s, key, value, was_set, e) < 0)
 			return err_prefix(e, "%.60s", key);
+	t.network.serves_others = true;
 	for (size_t i = 0; i < ARRAY_SIZE(t.origins); i++)
 		t.origins[i] = was_set[i] ? ORIGIN_FLAG : ORIGIN_DEFAULT;
 	if (settings_apply_policy(&t, s, e) < 0) {
@@ -129,6 +130,35 @@ static int read_rules(const struct service *v, json_t *body, struct spec *s, str
 		return -1;
 	}
 	return spec_finish(s, e);
+}
+
+static bool is_in(const struct strings *list, const char *name)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (strcmp(list->item[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* Secrets go to the process that adds them once, when it begins: later there can be fewer of them, not others. */
+static int keep_credentials(const struct box *b, json_t *body, struct spec *s, struct err *e)
+{
+	const struct strings *have = &b->spec.network.credentials;
+	struct strings *wanted = &s->network.credentials;
+
+	for (size_t i = 0; i < wanted->count; i++)
+		if (!is_in(have, wanted->item[i]))
+			return problem_set(
+				e, PROBLEM_CONFLICT,
+				"credential %.60s: a sandbox has those that it was made with; the old "
+				"rules hold",
+				wanted->item[i]);
+	if (json_object_get(body, "credential") || s->network.mode == NETWORK_NONE)
+		return 0;
+	for (size_t i = 0; i < have->count; i++)
+		if (strings_add(wanted, have->item[i], SPEC_MAX_CREDENTIALS, e) < 0)
+			return -1;
+	return 0;
 }
 
 /* What the spawner's refusal is of. */
@@ -225,6 +255,8 @@ void network_put(struct call *c)
 	}
 	a->has_spec = true;
 	r = read_rules(c->service, c->body, &a->spec, &e);
+	if (r == 0)
+		r = keep_credentials(c->box, c->body, &a->spec, &e);
 	if (r == 0)
 		r = change(c, &e);
 	if (r < 0)

@@ -402,7 +402,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def configuration(folder, port, service=None, policy=None):
+def configuration(folder, port, service=None, policy=None, more=None):
     """The text of a configuration file; the one place that knows the names of its keys."""
     keys = {
         "socket": f"{folder}/run/cloche.sock", "runtime_dir": f"{folder}/run", "state_dir": f"{folder}/state",
@@ -410,7 +410,7 @@ def configuration(folder, port, service=None, policy=None):
         "quota": {"runs_per_minute": 100000, "sandboxes": 1000, "memory": "1000g", "cpus": 1000,
                   "disk": "1000g"}, **(service or {})
     }
-    text = {"service": keys, "policy": {"volume_roots": [f"{folder}/volumes"], **(policy or {})}}
+    text = {"service": keys, "policy": {"volume_roots": [f"{folder}/volumes"], **(policy or {})}, **(more or {})}
 
     def plain(value):  # every scalar is text for the service's YAML; JSON is YAML
         if isinstance(value, dict):
@@ -440,19 +440,19 @@ def loop_devices():
 
 
 class Service:
-    """`cloche serve` in a folder of its own. service, policy: mappings of the configuration file that differ.
+    """`cloche serve` in a folder of its own. service, policy: mappings of the configuration file that differ; more: further keys of it.
 
     root    a Client on the socket, as this process's user
     port    of TCP on 127.0.0.1; key(name) makes a Client with a new API key
     log     path of what it wrote to stderr
     """
-    def __init__(self, service=None, policy=None, seconds=20):
+    def __init__(self, service=None, policy=None, seconds=20, more=None):
         self.folder = Path(tempfile.mkdtemp(prefix="clo-svc."))
         os.chmod(self.folder, 0o755)
         (self.folder / "volumes").mkdir()
         self.port, self.log = free_port(), self.folder / "log"
         self.config = self.folder / "cloche.yaml"
-        self.config.write_text(configuration(self.folder, self.port, service, policy))
+        self.config.write_text(configuration(self.folder, self.port, service, policy, more))
         self.sock = str(self.folder / "run" / "cloche.sock")
         self.root = Client(self.sock)
         self.process = None
