@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -37,11 +38,19 @@ void spare_drop(struct spare *s)
 	s->process.pid = 0;
 }
 
-void spares_drop(struct spares *s)
+void spares_end(struct spares *s)
 {
-	while (s->count)
-		spare_drop(&s->spare[--s->count]);
+	siginfo_t ignored;
+
 	s->wanted = false;
+	while (s->count) {
+		struct spare *last = &s->spare[--s->count];
+		pid_t pid = last->process.pid;
+
+		spare_drop(last);
+		while (waitid(P_PID, (id_t)pid, &ignored, WEXITED) < 0 && errno == EINTR)
+			;
+	}
 }
 
 /* Its slot's lock goes along, and is the process's alone from then on. */

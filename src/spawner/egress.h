@@ -39,7 +39,8 @@ int spare_take(struct spares *s, const struct places *places, const char *uid_ra
 void spares_fill(struct spares *s, const struct places *places, const char *uid_range);
 /* It shall end; it is reaped as any child. Idempotent. */
 void spare_drop(struct spare *s);
-void spares_drop(struct spares *s);
+/* All of them, and wait until they are gone. */
+void spares_end(struct spares *s);
 
 /* In a worker: give it the sandbox's configuration and a socket in its folder, and wait until it is ready. ret->ca is then the
  * authority's certificate, if there is one. */

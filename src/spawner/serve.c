@@ -162,7 +162,7 @@ int spawner_run(struct spawner *s, struct err *e)
 			spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
 	}
 	hear_last_words(s);
-	spares_drop(&s->spares);
+	spares_end(&s->spares);
 	nests_stop(s);
 	return 0;
 }

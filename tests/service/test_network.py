@@ -323,14 +323,20 @@ def memory_has(pids, text):
 # ------------------------------------------------------------------------------------------------------- faults
 
 
-def test_the_process_has_an_id_of_its_own(networked, box):
+def test_the_process_has_an_id_of_its_own(networked, client, box):
     cloche.need("root")
-    pids = egress_of(networked)
-    ids = [int(line.split()[1]) for p in pids for line in open(f"/proc/{p}/status") if line.startswith("Uid:")]
-    assert pids and len(set(ids)) == len(ids) or 0 not in ids[1:]
-    inside = [int(line.split()[1]) for p in networked.processes() for line in open(f"/proc/{p}/status")
-              if line.startswith("Uid:") and p not in pids]
-    assert not set(i for i in ids if i) & set(inside)
+    other = client.box(network="allow")
+    started = other.start(["sleep", "100"])
+
+    def status(pid, what):
+        return next(line.split()[1:] for line in open(f"/proc/{pid}/status") if line.startswith(what))
+    mine, others = serving(networked, box), serving(networked, other)
+    ids = [set(status(p, "Uid:")) for p in (mine, others)]
+    assert all(len(i) == 1 for i in ids) and ids[0] != ids[1] and {"0"} not in ids
+    assert all(status(p, "Cap" + c) == ["0000000000000000"] for p in (mine, others) for c in ("Eff:", "Prm:", "Inh:"))
+    everybody = {u for p in networked.processes() - {mine, others} for u in status(p, "Uid:")}
+    assert started.object()["running"] and not everybody & (ids[0] | ids[1])
+    other.kill()
 
 
 def serving(service, box):
