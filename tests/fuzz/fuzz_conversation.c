@@ -84,20 +84,28 @@ static void decode_command(const uint8_t *data, uint32_t size)
 		check_end(&c.ended);
 }
 
+static void decode_listening(const uint8_t *data, uint32_t size)
+{
+	struct listening_record l;
+	const char *text;
+
+	if (listening_record_decode(data, size, &l, &text) < 0)
+		return;
+	CHECK((l.family == 4 || l.family == 6) && l.port >= 1 && l.port <= 65535);
+	CHECK(check_string(data, size, text) + 1 + sizeof l == size && (l.pid || !*text));
+	check_line(text);
+}
+
 static void decode_lines(enum frame_type type, const uint8_t *data, uint32_t size)
 {
 	const char *text = NULL;
 	struct process_record p;
-	struct listening_record l;
 	enum watch_event event;
 	struct room_record r;
 	int number;
 
 	if (type == FRAME_PROCESS && process_record_decode(data, size, &p, &text) == 0)
 		CHECK(p.pid && check_string(data, size, text) + 1 + sizeof p == size);
-	else if (type == FRAME_LISTENING && listening_record_decode(data, size, &l, &text) == 0)
-		CHECK((l.family == 4 || l.family == 6) && l.port >= 1 && l.port <= 65535 &&
-		      check_string(data, size, text) + 1 + sizeof l == size && (l.pid || !*text));
 	else if (type == FRAME_ROOM && room_record_decode(data, size, &r, &text) == 0)
 		CHECK(*text == '/' && r.used_bytes <= r.size_bytes && r.used_inodes <= r.inodes);
 	else if (type == FRAME_EVENT && watch_event_decode(data, size, &event, &text) == 0)
@@ -138,6 +146,9 @@ static void decode(enum frame_type type, const uint8_t *data, uint32_t size)
 		decode_entry(data, size, ENTRY_STAT);
 		decode_entry(data, size, ENTRY_CHILD);
 		decode_entry(data, size, ENTRY_BELOW);
+		break;
+	case FRAME_LISTENING:
+		decode_listening(data, size);
 		break;
 	default:
 		decode_lines(type, data, size);
