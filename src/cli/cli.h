@@ -63,7 +63,8 @@ bool verb_takes(const struct verb *verb, const struct option *o);
 extern const struct cli_option language_options[], json_options[], create_options[], ls_options[],
 	exec_options[], ps_options[], logs_options[], cp_options[], renew_options[],
 	events_options[], audit_options[], top_options[], key_options[], serve_options[],
-	mcp_options[], tools_options[], ask_options[], image_options[], policy_options[];
+	mcp_options[], tools_options[], ask_options[], image_options[], policy_options[],
+	ports_options[], port_forward_options[], network_options[];
 
 /* A parsed command line. */
 struct args {
@@ -90,6 +91,9 @@ int verb_exec(const struct verb *verb, int argc, char **argv);
 int verb_ps(const struct verb *verb, int argc, char **argv);
 int verb_logs(const struct verb *verb, int argc, char **argv);
 int verb_cp(const struct verb *verb, int argc, char **argv);
+int verb_network(const struct verb *verb, int argc, char **argv);
+int verb_ports(const struct verb *verb, int argc, char **argv);
+int verb_port_forward(const struct verb *verb, int argc, char **argv);
 int verb_kill(const struct verb *verb, int argc, char **argv);
 int verb_pause(const struct verb *verb, int argc, char **argv);
 int verb_resume(const struct verb *verb, int argc, char **argv);

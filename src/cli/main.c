@@ -31,6 +31,9 @@ static const char *const create_rows[] = {"image",
 					  "hostname",
 					  "pids-limit",
 					  NULL};
+static const char *const network_rows[] = {
+	"network", "allow", "deny", "preset", "credential", "network-bytes", "network-connections",
+	NULL};
 static const char *const exec_rows[] = {"env",     "env-file",   "workdir",
 					"timeout", "max-output", NULL};
 
@@ -103,6 +106,15 @@ const struct verb verbs[] = {
 	 .more = "\"-\" is stdin or stdout: a file's bytes, or a folder as a tar. A relative PATH lies below\n"
 		 "/workspace; SRC/. is what is in the folder, without the folder. A local name with a colon\n"
 		 "is written ./NAME. Exit status 1: copied, but something was left out.\n"},
+	{"network", "show SANDBOX | set SANDBOX --network MODE [--allow RULE]... [--deny RULE]...",
+	 "see what a sandbox may connect to, or change it while it runs", verb_network, network_options, network_rows,
+	 EVERYWHERE, .words = "show set",
+	 .more = "set replaces all rules. A sandbox that was made without a network cannot get one.\n"},
+	{"ports", "SANDBOX [--share PORT [--expires TIME] | --unshare PORT] [--json]",
+	 "list what listens in a sandbox, or share a port", verb_ports, ports_options, EVERYWHERE},
+	{"port-forward", "SANDBOX [LOCAL:]PORT...", "reach ports in a sandbox on 127.0.0.1, while it runs",
+	 verb_port_forward, port_forward_options, EVERYWHERE,
+	 .more = "Ctrl-C ends it and every connection. LOCAL 0 takes a port that is free; which one is printed.\n"},
 	{"kill", "SANDBOX...", "end sandboxes", verb_kill, json_options, EVERYWHERE},
 	{"pause", "SANDBOX...", "freeze sandboxes; their memory stays", verb_pause, json_options, EVERYWHERE},
 	{"resume", "SANDBOX...", "let paused sandboxes go on", verb_resume, json_options, EVERYWHERE},

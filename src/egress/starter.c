@@ -61,16 +61,6 @@ static bool wait_readable(int fd, uint64_t deadline_us)
 	return n > 0;
 }
 
-/* The largest of what it says. */
-union answer {
-	struct egress_header header;
-	struct egress_plain plain;
-	struct egress_ready ready;
-	struct egress_refused refused;
-	struct egress_record record;
-	struct egress_totals totals;
-};
-
 static const struct {
 	uint32_t type;
 	size_t size;
@@ -82,7 +72,7 @@ static const struct {
 	{EGRESS_TOTALS, sizeof(struct egress_totals)},
 };
 
-static bool has_its_size(const union answer *a, size_t size)
+static bool has_its_size(const union egress_answer *a, size_t size)
 {
 	for (size_t i = 0; size >= sizeof a->header && i < ARRAY_SIZE(answers); i++)
 		if (answers[i].type == a->header.type)
@@ -97,7 +87,7 @@ static int send_now(int fd, const void *data, size_t size)
 }
 
 /* 0; -EAGAIN: nothing is there; -EPIPE: hung up; -EPROTO. Descriptors that come along are not taken. */
-static int receive(int fd, union answer *ret)
+static int receive(int fd, union egress_answer *ret)
 {
 	struct iovec iov = {ret, sizeof *ret};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -114,7 +104,7 @@ static int receive(int fd, union answer *ret)
 										       : 0;
 }
 
-static int receive_until(int fd, uint64_t deadline_us, union answer *ret)
+static int receive_until(int fd, uint64_t deadline_us, union egress_answer *ret)
 {
 	return wait_readable(fd, deadline_us) ? receive(fd, ret) : -ETIMEDOUT;
 }
@@ -239,14 +229,14 @@ static int no_answer(int r, const char *what, struct err *e)
 	return err_set(e, -r, "%s", what);
 }
 
-static int refused(const union answer *a, struct err *e)
+static int refused(const union egress_answer *a, struct err *e)
 {
 	return err_set(e, 0, "%.*s", (int)sizeof a->refused.message - 1, a->refused.message);
 }
 
 int egress_wait_ready(struct egress_process *p, struct egress_ready *ret, struct err *e)
 {
-	union answer a;
+	union egress_answer a;
 	int r = receive_until(p->setup, now_us() + EGRESS_READY_MS * 1000ull, &a);
 
 	if (r == 0 && a.header.type == EGRESS_REFUSED)
@@ -336,7 +326,8 @@ int egress_watch(int control, struct err *e)
 }
 
 /* A record goes to fn. An acknowledgement that finds no room is made good by the next. */
-static int take_record(int control, const union answer *a, egress_record_fn *fn, void *context)
+static int take_record(int control, const union egress_answer *a, egress_record_fn *fn,
+		       void *context)
 {
 	int r;
 
@@ -349,7 +340,7 @@ static int take_record(int control, const union answer *a, egress_record_fn *fn,
 
 int egress_take(int control, egress_record_fn *fn, void *context)
 {
-	union answer a;
+	union egress_answer a;
 	int r = receive(control, &a);
 
 	if (r == -EAGAIN)
@@ -365,7 +356,7 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
 	uint64_t deadline = now_us() + EGRESS_ANSWER_MS * 1000ull;
 	int r = ask(control, EGRESS_FLUSH, 2);
 	bool asked = r == 0;
-	union answer a;
+	union egress_answer a;
 
 	while (r == 0 || r == -EAGAIN) {
 		r = now_us() < deadline ? receive_until(control, deadline, &a) : -ETIMEDOUT;
@@ -383,4 +374,45 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
 		}
 	}
 	return no_answer(r, "count connections", e);
+}
+
+int egress_set_policy(int control, const char *json, size_t size, struct err *e)
+{
+	const struct egress_plain m = {{.type = EGRESS_POLICY, .sequence = 3}};
+	uint64_t deadline = now_us() + EGRESS_ANSWER_MS * 1000ull;
+	_cleanup_close_ int memfd = seal(json, size, e);
+	union egress_answer a;
+	int r;
+
+	if (memfd < 0)
+		return -1;
+	r = send_message(control, &m, sizeof m, &memfd, 1);
+	while (r == 0) {
+		r = receive_until(control, deadline, &a);
+		if (r == 0 && a.header.type == EGRESS_DONE)
+			return 0;
+		if (r == 0 && a.header.type == EGRESS_REFUSED)
+			return refused(&a, e);
+	}
+	return no_answer(r, "change the rules", e);
+}
+
+bool egress_answer_is_valid(const union egress_answer *a, size_t size)
+{
+	return has_its_size(a, size) &&
+	       (a->header.type != EGRESS_RECORD || egress_record_is_valid(&a->record));
+}
+
+int egress_receive(int control, union egress_answer *ret)
+{
+	int r = receive(control, ret);
+
+	if (r == 0 && ret->header.type == EGRESS_RECORD && !egress_record_is_valid(&ret->record))
+		return -EPROTO;
+	return r;
+}
+
+int egress_ask(int control, enum egress_type type, uint32_t sequence)
+{
+	return ask(control, type, sequence);
 }

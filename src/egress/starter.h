@@ -57,6 +57,24 @@ void egress_stop(struct egress_process *p);
 /* What the records say. Return value of the callback: 0, or -1 to stop reading. */
 typedef void egress_record_fn(void *context, const struct egress_record *record);
 
+/* The largest of what it says. */
+union egress_answer {
+	struct egress_header header;
+	struct egress_plain plain;
+	struct egress_ready ready;
+	struct egress_refused refused;
+	struct egress_record record;
+	struct egress_totals totals;
+};
+
+/* For who has a loop of its own, without waiting. Receive: 0, and a message whose size is its type's and whose record, if it is
+ * one, may be believed; -EAGAIN: nothing is there; -EPIPE: hung up; -EPROTO: nonsense. Ask (FLUSH, WATCH, ACK): 0, or -errno;
+ * -EAGAIN: it does not read. */
+int egress_receive(int control, union egress_answer *ret) must_check;
+int egress_ask(int control, enum egress_type type, uint32_t sequence) must_check;
+/* The check alone. */
+bool egress_answer_is_valid(const union egress_answer *a, size_t size);
+
 /* Ask for all records from now on. */
 int egress_watch(int control, struct err *e) must_check;
 
@@ -68,6 +86,10 @@ int egress_take(int control, egress_record_fn *fn, void *context);
  * answer within EGRESS_ANSWER_MS. */
 int egress_flush(int control, egress_record_fn *fn, void *context, struct egress_totals *ret,
 		 struct err *e) must_check;
+
+/* Other rules from now on: JSON with "mode" and "rules" as in config.h. -1 also when they are refused: the old ones hold
+ * then. Only for who started it, and root. */
+int egress_set_policy(int control, const char *json, size_t size, struct err *e) must_check;
 
 /* A record as it may be believed: whole texts, a host that is one, numbers in their ranges. */
 bool egress_record_is_valid(const struct egress_record *r);

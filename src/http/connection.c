@@ -144,7 +144,7 @@ static void watch(struct connection *c)
 {
 	set_mask(c);
 	set_reading_deadline(c);
-	if (!c->out.size)
+	if (!c->out.size || (c->x && c->x->patient))
 		deadline_disarm(&c->writing);
 	else if (!deadline_armed(&c->writing, DEADLINE_WRITE))
 		deadline_arm(&c->server->deadlines, &c->writing, DEADLINE_WRITE);

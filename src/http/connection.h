@@ -144,7 +144,7 @@ struct exchange {
 	uint64_t left; /* of an answer with a size */
 	bool paused, end_told, room_owed, too_large;
 	bool continued; /* 100 was sent or is not wanted */
-	bool began, chunked, sized, bodiless, keep, taken, wrote_end;
+	bool began, chunked, sized, bodiless, keep, taken, wrote_end, patient;
 };
 
 /* wire.c. Count, 0 at the end, -EAGAIN, or -errno when it is lost. Descriptors go to c or are closed. */

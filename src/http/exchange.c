@@ -475,6 +475,12 @@ void exchange_take_over(struct exchange *x, const char *head, size_t size)
 	connection_soon(c);
 }
 
+void exchange_wait_patiently(struct exchange *x)
+{
+	x->patient = true;
+	connection_soon(x->c);
+}
+
 void exchange_end_writing(struct exchange *x)
 {
 	x->wrote_end = true;

@@ -141,6 +141,9 @@ bool exchange_began(const struct exchange *x);
  * from now on, is given to on_body as raw bytes; exchange_write() writes raw bytes; on_body_end is the
  * client's half-close; exchange_end() closes. head: the whole answer header, e.g. "HTTP/1.1 101 ...\r\n\r\n". */
 void exchange_take_over(struct exchange *x, const char *head, size_t size);
+/* After taking over: the client may take as long as it likes to read what waits for it; the TCP stack tells of one that is
+ * gone (keep-alive). */
+void exchange_wait_patiently(struct exchange *x);
 /* After taking over: our half-close, behind all that was written. */
 void exchange_end_writing(struct exchange *x);
 

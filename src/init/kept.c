@@ -39,6 +39,7 @@ static const struct handler {
 	{FRAME_LIST, command_list, NULL, "list"},
 	{FRAME_PS, NULL, work_ps, "ps"},
 	{FRAME_SPACE, NULL, work_space, "space"},
+	{FRAME_PORTS, NULL, work_ports, "ports"},
 	{FRAME_READ, NULL, work_read, "read"},
 	{FRAME_WRITE, NULL, work_write, "write"},
 	{FRAME_STAT, NULL, work_stat, "stat"},

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "init/worker.h"
+#include "protocol/relay.h"
 
 enum { DIAL_MS = 5000 };
 
@@ -130,63 +131,19 @@ static int connect_to(const struct sockaddr *address, socklen_t size)
 	return -error;
 }
 
-/* One direction: what was read and not yet written. */
-struct direction {
-	int from, to;
-	unsigned char data[65536];
-	size_t at, filled;
-	bool over;
-};
-
-static void move_bytes(struct direction *d)
-{
-	ssize_t n;
-
-	if (d->at == d->filled) {
-		n = read(d->from, d->data, sizeof d->data);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (n <= 0) {
-			shutdown(d->to, SHUT_WR);
-			d->over = true;
-			return;
-		}
-		d->at = 0;
-		d->filled = (size_t)n;
-	}
-	n = send(d->to, d->data + d->at, d->filled - d->at, MSG_NOSIGNAL);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n < 0) { /* nobody takes it: the sender shall know */
-		shutdown(d->from, SHUT_RD);
-		d->over = true;
-		return;
-	}
-	d->at += (size_t)n;
-}
-
-static struct pollfd wait_for(const struct direction *d)
-{
-	bool full = d->at < d->filled;
-
-	return (struct pollfd){.fd = d->over ? -1
-				     : full  ? d->to
-					     : d->from,
-			       .events = full ? POLLOUT : POLLIN};
-}
-
 /* a is the client's connection. When all of it is gone, what it has said is still brought to b, if b takes
  * it in time. */
 static void relay(int a, int b)
 {
-	static struct direction there, back;
+	static unsigned char data[2][65536];
+	struct direction there = {.from = a, .to = b, .data = data[0], .room = sizeof data[0]};
+	struct direction back = {.from = b, .to = a, .data = data[1], .room = sizeof data[1]};
 	bool gone = false;
 
-	there.from = back.to = a;
-	there.to = back.from = b;
 	while (!there.over || !back.over) {
-		struct pollfd p[] = {
-			wait_for(&there), wait_for(&back), {.fd = gone ? -1 : a, .events = 0}};
+		struct pollfd p[] = {direction_wait(&there),
+				     direction_wait(&back),
+				     {.fd = gone ? -1 : a, .events = 0}};
 		int n = poll(p, 3, gone ? DIAL_MS : -1);
 
 		if (n == 0 || (n < 0 && errno != EINTR))
@@ -194,9 +151,9 @@ static void relay(int a, int b)
 		if (n < 0)
 			continue;
 		if (p[0].revents)
-			move_bytes(&there);
+			direction_move(&there);
 		if (p[1].revents)
-			move_bytes(&back);
+			direction_move(&back);
 		if (p[2].revents)
 			gone = back.over = true;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * processes.c - what is going on inside, in a worker (worker.h): processes and space.
+ * processes.c - what is going on inside, in a worker (worker.h): processes, space, ports.
  *
  * /proc shows the sandbox user what it may inspect: its own processes, except those that have made
  * themselves undumpable (workers are among them).
@@ -168,5 +168,168 @@ int work_space(struct worker *w)
 	}
 	if (!workspace)
 		send_room(w, "/workspace");
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------- PORTS */
+
+enum { PORTS_LISTED_MAX = 256, LISTENING = 0x0a /* TCP_LISTEN */ };
+
+/* Found by the kernel's table first, then looked for among the processes' descriptors. */
+static struct listener {
+	struct listening_record record;
+	uint64_t inode;
+} listeners[PORTS_LISTED_MAX];
+static size_t listener_count;
+
+static uint32_t take_hex(const char **p)
+{
+	uint32_t n = 0;
+
+	for (;; (*p)++) {
+		char c = **p;
+
+		if (c >= '0' && c <= '9')
+			n = n << 4 | (uint32_t)(c - '0');
+		else if (c >= 'A' && c <= 'F')
+			n = n << 4 | (uint32_t)(c - 'A' + 10);
+		else
+			return n;
+	}
+}
+
+/* "SLOT: ADDRESS:PORT ADDRESS:PORT STATE QUEUES TIMER RETRANSMITS UID TIMEOUT INODE ..." (proc_pid_net(5)): an address
+ * is one or four words, each as the machine reads it. */
+static void take_listener(const struct guest *g, const char *p, uint32_t family)
+{
+	enum { FIELDS_TO_UID = 3, FIELDS_TO_INODE = 2 };
+	struct listener l = {.record.family = family};
+	uint32_t uid;
+
+	p = strchr(p, ':');
+	if (!p || listener_count == PORTS_LISTED_MAX)
+		return;
+	p += 1 + strspn(p + 1, " ");
+	for (uint32_t i = 0; i < (family == 4 ? 1 : 4); i++) {
+		char word[9] = "";
+		const char *at = word;
+		uint32_t value;
+
+		memcpy(word, p, strnlen(p, 8));
+		p += strlen(word);
+		value = take_hex(&at);
+		memcpy(l.record.address + 4 * i, &value, sizeof value);
+	}
+	if (*p++ != ':')
+		return;
+	l.record.port = take_hex(&p);
+	p += strspn(p, " ");
+	p += strcspn(p, " "); /* the other side's */
+	p += strspn(p, " ");
+	if (take_hex(&p) != LISTENING)
+		return;
+	for (int i = 0; i < FIELDS_TO_UID; i++) {
+		p += strspn(p, " ");
+		p += strcspn(p, " ");
+	}
+	uid = (uint32_t)take_number(&p);
+	take_number(&p);
+	l.inode = take_number(&p);
+	if (uid == g->uid && l.record.port >= 1 && l.record.port <= 65535)
+		listeners[listener_count++] = l;
+}
+
+/* Line by line, whatever its length: a table of many connections is long. */
+static bool read_table(const struct guest *g, const char *path, uint32_t family)
+{
+	static char text[16384];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t filled = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return errno == ENOENT; /* a kernel without IPv6 */
+	while ((n = read(fd, text + filled, sizeof text - 1 - filled)) > 0) {
+		char *line = text, *end;
+
+		text[filled += (size_t)n] = '\0';
+		for (; (end = strchr(line, '\n')); line = end + 1) {
+			*end = '\0';
+			take_listener(g, line, family);
+		}
+		filled -= (size_t)(line - text);
+		if (filled == sizeof text - 1) /* no line of the kernel's is so long */
+			filled = 0;
+		memmove(text, line, filled);
+	}
+	close(fd);
+	return n == 0;
+}
+
+/* "socket:[INODE]" */
+static void take_descriptor(const struct kept *k, pid_t pid, const char *link)
+{
+	const char *p = link + sizeof "socket:[" - 1;
+	uint64_t inode;
+
+	if (strncmp(link, "socket:[", sizeof "socket:[" - 1) != 0)
+		return;
+	inode = take_number(&p);
+	for (size_t i = 0; i < listener_count; i++) {
+		struct listening_record *r = &listeners[i].record;
+
+		if (listeners[i].inode != inode || r->pid)
+			continue;
+		r->pid = (uint32_t)pid;
+		r->number = commands_session(k, getsid(pid));
+	}
+}
+
+static void look_at_descriptors(const struct kept *k, pid_t pid)
+{
+	char path[64], link[64];
+	struct dirent *e;
+	DIR *fds;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", pid);
+	fds = opendir(path);
+	while (fds && (e = readdir(fds))) {
+		ssize_t n = readlinkat(dirfd(fds), e->d_name, link, sizeof link - 1);
+
+		if (n <= 0)
+			continue;
+		link[n] = '\0';
+		take_descriptor(k, pid, link);
+	}
+	if (fds)
+		closedir(fds);
+}
+
+static void send_listener(struct worker *w, const struct listener *l)
+{
+	static char payload[sizeof(struct listening_record) + LINE_MAX_BYTES + 2];
+	size_t n = 1;
+
+	memcpy(payload, &l->record, sizeof l->record);
+	payload[sizeof l->record] = '\0';
+	if (l->record.pid)
+		n = read_line((pid_t)l->record.pid, payload + sizeof l->record);
+	worker_send(w, FRAME_LISTENING, 0, payload, (uint32_t)(sizeof l->record + n));
+}
+
+int work_ports(struct worker *w)
+{
+	const struct guest *g = w->kept->g;
+	DIR *proc = opendir("/proc");
+	struct dirent *e;
+
+	if (!proc || !read_table(g, "/proc/self/net/tcp", 4) ||
+	    !read_table(g, "/proc/self/net/tcp6", 6))
+		return worker_failed(w, errno, "/proc");
+	while (listener_count > 0 && (e = readdir(proc)))
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			look_at_descriptors(w->kept, (pid_t)strtol(e->d_name, NULL, 10));
+	for (size_t i = 0; i < listener_count; i++)
+		send_listener(w, &listeners[i]);
 	return 0;
 }

@@ -42,6 +42,7 @@ int worker_failed(struct worker *w, int errnum, const char *what);
 
 int work_ps(struct worker *w); /* processes.c */
 int work_space(struct worker *w);
+int work_ports(struct worker *w);
 int work_read(struct worker *w); /* files.c */
 int work_write(struct worker *w);
 int work_stat(struct worker *w);

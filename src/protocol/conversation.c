@@ -21,6 +21,7 @@ _Static_assert(sizeof(struct offset_record) == 16, "offset_record is packed");
 _Static_assert(sizeof(struct ended_record) == 88, "ended_record is packed");
 _Static_assert(sizeof(struct command_record) == 168, "command_record is packed");
 _Static_assert(sizeof(struct process_record) == 40, "process_record is packed");
+_Static_assert(sizeof(struct listening_record) == 32, "listening_record is packed");
 _Static_assert(sizeof(struct room_record) == 32, "room_record is packed");
 _Static_assert(sizeof(struct read_record) == 16, "read_record is packed");
 _Static_assert(sizeof(struct write_record) == 8, "write_record is packed");
@@ -157,6 +158,27 @@ int process_record_decode(const void *payload, uint32_t size, struct process_rec
 	    r.rss_bytes > INT64_MAX)
 		return -EPROTO;
 	if (!(r.state >= 'A' && r.state <= 'Z') && !(r.state >= 'a' && r.state <= 'z'))
+		return -EPROTO;
+	*ret = r;
+	*ret_line = line;
+	return 0;
+}
+
+int listening_record_decode(const void *payload, uint32_t size, struct listening_record *ret,
+			    const char **ret_line)
+{
+	static const uint8_t zero[12];
+	struct listening_record r;
+	const char *line = only_line(payload, size, sizeof r, LINE_BYTES_MAX);
+
+	if (!line)
+		return -EPROTO;
+	memcpy(&r, payload, sizeof r);
+	if ((r.family != 4 && r.family != 6) || r.port < 1 || r.port > 65535 || r.pid > PIDS_MAX)
+		return -EPROTO;
+	if (r.family == 4 && memcmp(r.address + 4, zero, sizeof zero) != 0)
+		return -EPROTO;
+	if (r.pid == 0 && (*line || r.number))
 		return -EPROTO;
 	*ret = r;
 	*ret_line = line;

@@ -142,6 +142,16 @@ struct process_record {
 	uint64_t rss_bytes;
 };
 
+/* A TCP socket of the sandbox user's that listens; those that others hold outside are not its. Followed by the command
+ * line of a process that has it open, as in PROCESS; "" when none can be seen (pid 0). */
+struct listening_record {
+	uint8_t address[16]; /* in network order; IPv4: the first four, the rest zero */
+	uint32_t family;     /* 4, 6 */
+	uint32_t port;
+	uint32_t pid;    /* 0: not known */
+	uint32_t number; /* the command whose session that process is in, 0: none */
+};
+
 /* Space in one writable place; followed by its path. */
 struct room_record {
 	uint64_t size_bytes, used_bytes;
@@ -195,6 +205,8 @@ int ended_record_decode(const void *payload, uint32_t size, struct ended_record 
 int command_record_decode(const void *payload, uint32_t size, struct command_record *ret);
 int process_record_decode(const void *payload, uint32_t size, struct process_record *ret,
 			  const char **ret_line);
+int listening_record_decode(const void *payload, uint32_t size, struct listening_record *ret,
+			    const char **ret_line);
 int room_record_decode(const void *payload, uint32_t size, struct room_record *ret,
 		       const char **ret_path);
 /* A link has a target, nothing else has. Names: no empty, no NUL inside; below: relative, no "." or ".." component (WALK), else one component

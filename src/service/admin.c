@@ -308,6 +308,17 @@ static void by_reason(struct text *t, const char *name, const char *help,
 		     (unsigned long long)counts[i]);
 }
 
+static void by_verdict(struct text *t, const uint64_t counts[3])
+{
+	static const char *const names[] = {"denied", "allowed", "failed"};
+
+	line(t, "# TYPE cloche_connections counter\n# HELP cloche_connections Connections of "
+		"sandboxes.\n");
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		line(t, "cloche_connections_total{verdict=\"%s\"} %llu\n", names[i],
+		     (unsigned long long)counts[i]);
+}
+
 static void seconds(struct text *t, const char *name, const char *help, const struct histogram *h)
 {
 	uint64_t below = 0;
@@ -386,6 +397,9 @@ void metrics(struct call *c)
 	      v->dying_count);
 	pool_metrics(t, v);
 	counter(t, "cloche_output_bytes", "Output that commands wrote.", m->output_bytes);
+	by_verdict(t, m->connections);
+	counter(t, "cloche_connection_bytes", "Bytes of sandboxes' connections, both ways.",
+		m->connection_bytes);
 	counter(t, "cloche_quota_refusals", "Requests refused for a quota.", m->refused_quota);
 	gauge(t, "cloche_spawner_up", "1 when the spawner answers.", link_is_up(v->link));
 	gauge(t, "cloche_store_ok", "1 when the state can be written.", !v->store_error[0]);

@@ -22,23 +22,11 @@ static const struct {
 	{ENOMEM, PROBLEM_UNAVAILABLE},
 };
 
-/* An answer that has begun cannot become a problem: it is cut, so that the client sees that it is not whole. */
-static bool cut_answer(struct call *c)
-{
-	struct exchange *x = c->x;
-
-	if (!exchange_began(x))
-		return false;
-	call_free(c);
-	exchange_end(x, false);
-	return true;
-}
-
 void ask_failed(struct call *c, const struct failed_record *failed)
 {
 	struct err e = {0};
 
-	if (cut_answer(c))
+	if (call_cut(c))
 		return;
 	err_set(&e, (int)failed->errnum, "%s", failed->what);
 	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
@@ -59,7 +47,7 @@ static void broken(struct call *c)
 {
 	struct err e = {0};
 
-	if (cut_answer(c))
+	if (call_cut(c))
 		return;
 	/* When its init is dead, the spawner will say so in a moment. */
 	if (c->box->killing || c->box->stored.state == STATE_ENDED)

@@ -81,6 +81,7 @@ static void clock_closed(uv_handle_t *h)
 static void box_free(struct box *b)
 {
 	box_close_counters(b);
+	network_close(b);
 	stored_sandbox_done(&b->stored);
 	spec_done(&b->spec);
 	json_decref(b->metadata);
@@ -395,6 +396,32 @@ void box_leave(struct box *b)
 	dying_add(v, id, service_commit(v) == 0 && v->store_losses == losses);
 }
 
+enum { LAST_WORDS_MS = 2000 };
+
+/* All is heard and written down: with the end the spawner forgets what was told. */
+static void on_last_words(struct network_flush *f)
+{
+	struct box *b = (struct box *)((char *)f - offsetof(struct box, last_flush));
+
+	if (b->network) {
+		box_keep_texts(b);
+		put_now(b);
+		network_close(b);
+	}
+	box_release_end(b->service, b->stored.id);
+	box_release(b);
+}
+
+/* Released behind what its connections came to, which is in the process that made them. */
+static void release_behind_network(struct box *b)
+{
+	if (network_flush(b, &b->last_flush, LAST_WORDS_MS)) {
+		b->last_flush.done = on_last_words;
+		return;
+	}
+	on_last_words(&b->last_flush);
+}
+
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
@@ -404,6 +431,7 @@ void box_on_ended(struct service *v, const struct spawner_ended *ended)
 	if (!b && is_nobodys(v, ended))
 		return;
 	if (b) {
+		box_hold(b); /* until its end is released */
 		b->counters = ended->counters;
 		b->has_counters = true;
 		enum reason reason = box_judge_end(&b->stored, ended);
@@ -415,10 +443,15 @@ void box_on_ended(struct service *v, const struct spawner_ended *ended)
 		recover_end(v, ended, -1);
 	}
 	/* Only after it is on disk may the spawner forget it; who was told may have committed already. */
-	if (service_commit(v) == 0 && v->store_losses == losses)
-		box_release_end(v, ended->id);
-	else
+	if (service_commit(v) < 0 || v->store_losses != losses) {
 		recover_keep_end(v, ended, verdict);
+		if (b)
+			box_release(b);
+	} else if (b) {
+		release_behind_network(b);
+	} else {
+		box_release_end(v, ended->id);
+	}
 }
 
 void box_release_end(struct service *v, const char *id)
@@ -466,6 +499,7 @@ static void made(struct box *b, const struct spawner_created *c)
 	b->created = *c;
 	box_keep_enforced(b);
 	box_keep_enforced_text(b);
+	network_open(b);
 	b->stored.state = STATE_RUNNING;
 	b->pulling = false;
 	free(TAKE_PTR(b->stored.message));
@@ -584,7 +618,8 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	struct err ignored;
 
 	/* A name may come to stand for another image at any time: such sandboxes are made when they are asked for. */
-	if (!image_is_host(b->spec.image) || box_fill_create(c, b, NULL, 0, &ignored) < 0) {
+	if (!image_is_host(b->spec.image) || b->spec.network.mode != NETWORK_NONE ||
+	    box_fill_create(c, b, NULL, 0, &ignored) < 0) {
 		*c = (struct spawner_create){0};
 		return false;
 	}
@@ -806,6 +841,7 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 	b->created = live->created;
 	box_keep_enforced(b);
 	insert(b);
+	network_open(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
 	b->stored.state = live->paused ? STATE_PAUSED : STATE_RUNNING;
 	b->idle_at_us = b->paused_us = now_us();

@@ -9,6 +9,7 @@
 #define SERVICE_BOX_H
 
 #include "service/link.h"
+#include "service/network.h"
 #include "service/service.h"
 #include "service/talk.h"
 
@@ -31,6 +32,8 @@ struct box {
 	json_t *commands; /* of its background processes, by id; cut at COMMAND_SHOWN bytes */
 	struct spawner_created created;
 	struct enforced enforced; /* texts are in created */
+	struct network *network;  /* NULL: it has none, or there was no memory to hear of it */
+	struct network_flush last_flush; /* of one that is dead: what it said last */
 	char ctl[384];
 	struct strings image_env; /* of its image, for what runs in it */
 	uv_timer_t clock;
@@ -105,10 +108,14 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
 		      struct err *e) must_check;
 void box_hang_up(struct box *b, struct talk *t);
 
-/* box_request.c: the request for it. */
+/* box_request.c: the request for it. n and c are zero. */
+int box_fill_network(struct spawner_network *n, const struct spec *s, const char *owner,
+		     struct err *e) must_check;
 int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
 		    size_t fd_count, struct err *e) must_check;
 
+/* box_json.c: the rules, as the API takes them. */
+json_t *box_network_json(const struct spec *s) must_check;
 /* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
  * holds (`enforced`) is in `created`, which the spawner filled. */
 void box_keep_texts(struct box *b);

@@ -13,19 +13,25 @@ static json_t *number_or_null(uint64_t n)
 	return n == UINT64_MAX ? json_null() : json_integer((json_int_t)n);
 }
 
+static json_t *connections_json(const struct box *b)
+{
+	return b && b->network ? network_usage_json(b) : json_null();
+}
+
 static json_t *usage_json(const struct box *b)
 {
 	const struct spawner_counters *c = &b->counters;
 
 	if (!b || !b->has_counters)
-		return json_pack("{sn sn sn sn sn}", "cpu_ms", "memory_bytes", "memory_peak_bytes",
-				 "pids", "pids_peak");
-	return json_pack("{so so so so so}", "cpu_ms",
+		return json_pack("{sn sn sn sn sn so}", "cpu_ms", "memory_bytes",
+				 "memory_peak_bytes", "pids", "pids_peak", "network",
+				 connections_json(b));
+	return json_pack("{so so so so so so}", "cpu_ms",
 			 c->cpu_us == UINT64_MAX ? json_null()
 						 : json_real((double)c->cpu_us / 1000),
 			 "memory_bytes", number_or_null(c->memory_bytes), "memory_peak_bytes",
 			 number_or_null(c->memory_peak_bytes), "pids", number_or_null(c->pids),
-			 "pids_peak", number_or_null(c->pids_peak));
+			 "pids_peak", number_or_null(c->pids_peak), "network", connections_json(b));
 }
 
 static json_t *strings_json(const struct strings *list)
@@ -37,13 +43,29 @@ static json_t *strings_json(const struct strings *list)
 	return j;
 }
 
+static json_t *amount_json(uint64_t n)
+{
+	return n == SPEC_UNLIMITED ? json_null() : json_integer((json_int_t)n);
+}
+
+json_t *box_network_json(const struct spec *s)
+{
+	const struct network_spec *n = &s->network;
+
+	return json_pack("{ss so so so so so so}", "mode", network_mode_name(n->mode), "allow",
+			 strings_json(&n->allow), "deny", strings_json(&n->deny), "preset",
+			 strings_json(&n->presets), "credential", strings_json(&n->credentials),
+			 "network_bytes", amount_json(n->max_bytes), "network_connections",
+			 amount_json(n->max_connections));
+}
+
 /* What is kept of the spec: limits for whoever reads it, and what commands need after a restart. The
  * environment goes with the sandbox. */
 static char *spec_text(const struct box *b)
 {
 	const struct spec *s = &b->spec;
 	_cleanup_json_ json_t *j =
-		json_pack("{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sI sO?} sO}", "image",
+		json_pack("{ss ss ss s{sI sf sI so} s{so ss sI sI sI sI sI sO? so} sO}", "image",
 			  s->image, "runtime", s->runtime, "profile", s->profile, "limits",
 			  "memory", (json_int_t)s->memory_bytes, "cpus",
 			  (double)s->cpus_millis / 1000, "pids", (json_int_t)s->pids_limit, "disk",
@@ -52,7 +74,7 @@ static char *spec_text(const struct box *b)
 			  (json_int_t)s->uid, "gid", (json_int_t)s->gid, "max_output",
 			  (json_int_t)s->max_output_bytes, "life_us", (json_int_t)b->life_us,
 			  "expires_us", (json_int_t)b->expires_us, "commands", b->commands,
-			  "metadata", b->metadata);
+			  "network", box_network_json(s), "metadata", b->metadata);
 
 	if (j && b->stored.state == STATE_ENDED)
 		json_object_del(j, "defaults");
@@ -88,7 +110,8 @@ void box_keep_enforced(struct box *b)
 		.cpu = c->enforced.cpu,
 		.pids = c->enforced.pids,
 		.network = c->enforced.network,
-		.network_denials = "not observed",
+		.network_denials = strncmp(c->enforced.network, "egress", 6) == 0 ? "observed"
+										  : "not observed",
 		.rootfs = c->enforced.rootfs,
 		.disk = c->enforced.disk,
 		.capabilities = c->enforced.capabilities,
@@ -107,6 +130,23 @@ void box_keep_enforced_text(struct box *b)
 }
 
 /* ---- after a restart ---- */
+
+static int restore_network(struct spec *s, json_t *j, struct err *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!j) /* written by a version that knew no network */
+		return 0;
+	if (spec_set_json(s, "network", json_object_get(j, "mode"), false, NULL, e) < 0)
+		return -1;
+	json_object_foreach(j, key, value)
+		if (strcmp(key, "mode") != 0 && !json_is_null(value) &&
+		    (!json_is_array(value) || json_array_size(value)) &&
+		    spec_set_json(s, key, value, false, NULL, e) < 0)
+			return -1;
+	return 0;
+}
 
 int box_restore_spec(struct box *b, struct err *e)
 {
@@ -137,6 +177,8 @@ int box_restore_spec(struct box *b, struct err *e)
 	json_array_foreach(json_object_get(defaults, "env"), i, item)
 		if (spec_add_env(&b->spec, json_string_value(item) ?: "", e) < 0)
 			return -1;
+	if (restore_network(&b->spec, json_object_get(defaults, "network"), e) < 0)
+		return -1;
 	b->metadata = json_incref(json_object_get(j, "metadata") ?: json_null());
 	b->commands = json_incref(json_object_get(defaults, "commands"));
 	return 0;

@@ -42,14 +42,36 @@ static int add_fd_volume(struct spawner_create *c, const char *text, uint32_t ow
 	return add_volume(c, box, "", writable, owner, e);
 }
 
+int box_fill_network(struct spawner_network *n, const struct spec *s, const char *owner,
+		     struct err *e)
+{
+	_cleanup_free_ char *rules = NULL;
+	size_t size;
+
+	if (s->network.mode == NETWORK_NONE)
+		return 0;
+	rules = spec_network_rules(s);
+	if (!rules)
+		return err_set(e, ENOMEM, "write network rules");
+	size = strlen(rules);
+	if (size > sizeof n->rules || strlen(owner) >= sizeof n->owner)
+		return problem_set(e, PROBLEM_INVALID_REQUEST,
+				   "network: %zu bytes of rules; at most %zu", size,
+				   sizeof n->rules);
+	n->mode = s->network.mode;
+	n->size = (uint32_t)size;
+	memcpy(n->rules, rules, size);
+	memcpy(n->owner, owner, strlen(owner));
+	return 0;
+}
+
 int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
 		    size_t fd_count, struct err *e)
 {
 	const struct spec *s = &b->spec;
 
-	if (s->network.mode != NETWORK_NONE)
-		return problem_set(e, PROBLEM_INVALID_REQUEST,
-				   "network: only \"none\" is available so far");
+	if (box_fill_network(&c->network, s, b->stored.owner, e) < 0)
+		return -1;
 	memcpy(c->id, b->stored.id, sizeof c->id);
 	memcpy(c->image, s->image, strlen(s->image));
 	c->pull = !s->no_pull && !image_is_host(s->image);

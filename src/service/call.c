@@ -10,8 +10,17 @@
 #include "base/units.h"
 #include "service/budget.h"
 #include "service/handlers.h"
+#include "service/port_gate.h"
 
-enum needs { OPEN = 1, ADMIN = 2, BOX = 4, JSON = 8, MAYBE_JSON = 16, RAW_QUERY = 32 };
+enum needs {
+	OPEN = 1,
+	ADMIN = 2,
+	BOX = 4,
+	JSON = 8,
+	MAYBE_JSON = 16,
+	RAW_QUERY = 32,
+	BY_HOST = 64
+};
 enum { MAX_QUERIES = 6, MAX_ID = 63, MAX_SESSION = 128 };
 
 #define Q(...)              \
@@ -29,6 +38,9 @@ static const struct route {
 #include "service/routes.def"
 #undef ROUTE
 };
+
+/* Beside the table: its path is not ours. */
+static const struct route by_host = {"ANY", "", ports_any, BOX | RAW_QUERY | BY_HOST, {NULL}};
 
 void call_print_routes(FILE *out)
 {
@@ -60,6 +72,9 @@ static bool on_body_room(struct exchange *x, size_t bytes)
 
 void call_free(struct call *c)
 {
+	port_shared_leave(c);
+	if (c->waits_for)
+		*c->waits_for = NULL;
 	if (c->release)
 		c->release(c);
 	if (c->waits_in)
@@ -111,6 +126,17 @@ void call_problem(struct call *c, const struct err *e)
 	count_answer(c, status);
 	call_free(c);
 	problem_reply(x, e, retry);
+}
+
+bool call_cut(struct call *c)
+{
+	struct exchange *x = c->x;
+
+	if (!exchange_began(x))
+		return false;
+	call_free(c);
+	exchange_end(x, false);
+	return true;
 }
 
 int call_over_quota(struct call *c, const struct quota_denial *denial, struct err *e)
@@ -407,8 +433,19 @@ static int check_type(const struct call *c, const struct route *r, struct err *e
 			   "send JSON, with Content-Type: application/json");
 }
 
+static int admit_by_host(struct call *c, struct err *e)
+{
+	int r = port_gate_check(c, e);
+
+	if (r < 0 || (r > 0 && who_asks(c, e) < 0))
+		return -1;
+	return find_box(c, e);
+}
+
 static int admit(struct call *c, const struct route *r, struct err *e)
 {
+	if (r->needs & BY_HOST)
+		return admit_by_host(c, e);
 	if (check_origin(c->service, c->x, e) < 0)
 		return -1;
 	if (!(r->needs & OPEN) && who_asks(c, e) < 0)
@@ -434,7 +471,9 @@ void call_route(struct exchange *x, void *context)
 	}
 	c->service = v;
 	c->x = x;
-	r = find_route(c, &e);
+	c->gate.by_host =
+		port_host_parse(v->config.ports_domain, exchange_field(x, "host"), c->id, c->sub);
+	r = c->gate.by_host ? &by_host : find_route(c, &e);
 	if (!r || admit(c, r, &e) < 0) {
 		call_problem(c, &e);
 		return;

@@ -18,6 +18,16 @@
 struct asking;
 struct route;
 
+/* How it came to a port (port_gate.h). */
+struct gate {
+	bool by_host;  /* PORT-ID.ports_domain: the whole path is the server's */
+	bool in_query; /* the secret: to be made a cookie of */
+	bool shared;   /* in service->shared */
+	struct call *next;
+	int64_t expires_ms;
+	char secret[SECRET_SIZE];
+};
+
 struct call {
 	struct service *service;
 	struct exchange *x;
@@ -32,6 +42,7 @@ struct call {
 	size_t body_room; /* of the owner's budget */
 	unsigned retry_after_s;
 	bool never_fits; /* refused by a quota that is less than what was asked for */
+	struct gate gate;
 	struct waiter waiter;
 	struct waiter **waits_in;
 	struct run *run;
@@ -39,6 +50,7 @@ struct call {
 	uint64_t input_sent, input_taken; /* of its body, to a command's stdin (input.c) */
 	const struct asking *asking;      /* how its frames are answered (ask.h) */
 	const struct route *route;        /* while the body comes */
+	struct call **waits_for;          /* set to NULL when the call goes */
 	void *data;                       /* the handler's, freed with free() */
 	void (*gone)(struct call *c);     /* the client went away */
 	void (*release)(struct call *c);  /* let go of what data holds, however it ended */
@@ -49,6 +61,9 @@ void call_reply(struct call *c, int status, json_t *j);
 /* The same with JSON that was made already; NULL is a 500. */
 void call_reply_text(struct call *c, int status, const char *text);
 void call_problem(struct call *c, const struct err *e);
+/* An answer that has begun cannot become a problem: it is cut, so that the client sees that it is not whole, and the call is
+ * freed. False: none has begun. */
+bool call_cut(struct call *c);
 /* Answered otherwise: free it and let go of everything. */
 void call_free(struct call *c);
 

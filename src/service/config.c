@@ -36,6 +36,7 @@ static const struct row {
 	ROW(tls_certificate, FOLDER, "", "PEM file with the certificate chain for TCP")
 	ROW(tls_key, FOLDER, "", "PEM file with its private key")
 	ROW(hosts, NAMES, NULL, "values of Host accepted on TCP besides the listening address and localhost")
+	ROW(ports_domain, TEXT, "localhost", "ports of sandboxes are at PORT-ID.DOMAIN too; a DOMAIN of your own needs a wildcard in DNS (and in the certificate)")
 	ROW(runtime_dir, FOLDER, NULL, "sockets and what lives as long as the machine runs")
 	ROW(state_dir, FOLDER, NULL, "database and artifacts; disks of sandboxes are beside it, in STATE_DIR-disks")
 	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")

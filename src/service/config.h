@@ -21,6 +21,7 @@ struct service_config {
 	char listen[64];       /* "ADDRESS:PORT"; "" no TCP */
 	char tls_certificate[256], tls_key[256];
 	char runtime_dir[256], state_dir[256];
+	char ports_domain[128];     /* of the names PORT-ID.ports_domain */
 	json_t *hosts;              /* Host values accepted on TCP, beside the listening address */
 	json_t *quota;              /* of every owner, or NULL: built-in */
 	json_t *session_quota;      /* of every session within it, or NULL */

@@ -387,6 +387,16 @@ int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer
 	return l->up ? request(l, type, id, false, done, data) : -1;
 }
 
+int link_change(struct link *l, struct spawner_change *m, link_answer done, void *data)
+{
+	int64_t sequence;
+
+	if (!l->up || !l->polled || uv_is_closing((uv_handle_t *)&l->poll) || has_unsent(l))
+		return -1;
+	sequence = spawner_send(&l->client, SPAWNER_NETWORK, m, sizeof *m, NULL, 0);
+	return sequence < 0 ? -1 : add(l, SPAWNER_NETWORK, m->id, false, sequence, done, data);
+}
+
 int link_list(struct link *l, link_answer each, void *data)
 {
 	return l->up ? request(l, SPAWNER_LIST, NULL, true, each, data) : -1;

@@ -43,6 +43,8 @@ bool link_is_idle(const struct link *l);
 void link_create_more(struct link *l);
 /* Clients wait for sandboxes, or for the spawner. */
 bool link_creations_wait(const struct link *l);
+/* Other rules for a sandbox's network. m is copied. -1: not now. */
+int link_change(struct link *l, struct spawner_change *m, link_answer done, void *data) must_check;
 int link_ask(struct link *l, enum spawner_type type, const char *id, link_answer done,
 	     void *data) must_check;
 /* One call per LIVE, then DONE. */

@@ -297,6 +297,8 @@ static int start(struct service *v, struct err *e)
 	v->again.data = v;
 	uv_timer_init(&v->loop, &v->forgetting);
 	v->forgetting.data = v;
+	uv_timer_init(&v->loop, &v->sharing);
+	v->sharing.data = v;
 	uv_timer_init(&v->loop, &v->housekeeping);
 	v->housekeeping.data = v;
 	uv_timer_start(&v->housekeeping, on_housekeeping, HOUSEKEEPING_MS, 0);

@@ -31,6 +31,8 @@ struct metrics {
 	struct histogram run;      /* to its result */
 	struct histogram teardown; /* from the kill of a sandbox nobody waits for to its death */
 	uint64_t output_bytes, refused_quota;
+	uint64_t connections[3]; /* of sandboxes, by enum egress_verdict */
+	uint64_t connection_bytes;
 };
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ports.c - HTTP and WebSocket to a server inside, by path.
+ * ports.c - HTTP and WebSocket to a server inside, by path, or by a host name of its own (port_gate.h).
  *
  * Each request dials anew through init and says `Connection: close`, so nothing that a client sends later
  * on its connection can reach the server inside by accident, and no key or cookie of this service goes in.
  * The server inside is hostile: its answer is parsed (llhttp, strict), its header bounded, hop-by-hop
  * fields dropped, its body passed on with back-pressure. Only after it has agreed to an upgrade are bytes
- * passed on as they are.
+ * passed on as they are. By path it shares the API's origin, so it can set no cookie and is told its own
+ * host; by host name it is told what the client said, and has cookies of its own.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "base/units.h"
 #include "service/ask.h"
 #include "service/handlers.h"
+#include "service/port_gate.h"
 
 enum { HEAD_MAX = 32 << 10, FIELDS_MAX = 128, DIAL_LIMIT_S = 60 };
 
@@ -36,11 +38,11 @@ static const char *const dropped[] = {
 	"upgrade",
 	"expect",
 	"x-cloche-session",
+	PORT_TOKEN_FIELD,
 };
 
 /* What of an answer must not reach the client: it would set state for this service's name. */
 static const char *const kept_back[] = {"date",
-					"set-cookie",
 					"strict-transport-security",
 					"alt-svc",
 					"public-key-pins",
@@ -105,8 +107,11 @@ static bool wants_upgrade(const struct exchange *x)
 /* The path behind the port, as it came. */
 static const char *raw_rest(const struct exchange *x)
 {
+	const struct call *c = exchange_data(x);
 	const char *p = exchange_raw_path(x);
 
+	if (c->gate.by_host)
+		return p;
 	for (int slashes = 0; *p; p++)
 		if (*p == '/' && ++slashes == 6) /* /v1/sandboxes/ID/ports/N/ */
 			return p;
@@ -128,14 +133,32 @@ static bool is_of_connection(const struct exchange *x, const char *name)
 	return false;
 }
 
+/* What is dropped by path and belongs to the server when it has a name of its own. */
+static void write_own_fields(struct text *t, struct call *c)
+{
+	const char *authorization = exchange_field(c->x, "authorization");
+	char cookies[8192];
+
+	if (!c->gate.by_host) {
+		add(t, "Host: localhost:%s\r\n", c->sub);
+		return;
+	}
+	add(t, "Host: %s\r\n", exchange_field(c->x, "host"));
+	if (port_gate_cookies(exchange_field(c->x, "cookie"), cookies, sizeof cookies))
+		add(t, "Cookie: %s\r\n", cookies);
+	if (authorization && !port_gate_is_key(authorization))
+		add(t, "Authorization: %s\r\n", authorization);
+}
+
 static void write_head(struct text *t, struct call *c)
 {
 	struct exchange *x = c->x;
 	const char *query = exchange_raw_query(x), *name, *value;
 	uint64_t size = exchange_body_size(x);
 
-	add(t, "%s %s%s%s HTTP/1.1\r\nHost: localhost:%s\r\n", exchange_method(x), raw_rest(x),
-	    query && *query ? "?" : "", query ? query : "", c->sub);
+	add(t, "%s %s%s%s HTTP/1.1\r\n", exchange_method(x), raw_rest(x),
+	    query && *query ? "?" : "", query ? query : "");
+	write_own_fields(t, c);
 	for (size_t i = 0; exchange_field_at(x, i, &name, &value); i++)
 		if (!is_in(name, dropped, ARRAY_SIZE(dropped)) && !is_of_connection(x, name))
 			add(t, "%s: %s\r\n", name, value);
@@ -235,6 +258,16 @@ static bool is_clean(const char *text)
 	return true;
 }
 
+static bool passes(const struct call *c, const struct port *o)
+{
+	if (strcasecmp(o->field, "set-cookie") == 0)
+		return c->gate.by_host && port_gate_may_set(o->value);
+	if (o->upgrade && strcasecmp(o->field, "upgrade") == 0)
+		return true;
+	return !is_in(o->field, kept_back, ARRAY_SIZE(kept_back)) &&
+	       !is_in(o->field, dropped, ARRAY_SIZE(dropped));
+}
+
 static int on_field_complete(llhttp_t *p)
 {
 	struct port *o = port_of(call_of(p));
@@ -248,9 +281,7 @@ static int on_field_complete(llhttp_t *p)
 		snprintf(o->type, sizeof o->type, "%.255s", o->value);
 		return 0;
 	}
-	if (is_in(o->field, kept_back, ARRAY_SIZE(kept_back)) ||
-	    (is_in(o->field, dropped, ARRAY_SIZE(dropped)) &&
-	     !(o->upgrade && strcasecmp(o->field, "upgrade") == 0)))
+	if (!passes(call_of(p), o))
 		return 0;
 	n = snprintf(o->head + o->head_size, sizeof o->head - o->head_size, "%s: %s\r\n", o->field,
 		     o->value);
@@ -415,19 +446,29 @@ static void on_client_room(struct exchange *x)
 
 void ports_any(struct call *c)
 {
-	struct port *o = calloc(1, sizeof *o);
 	struct err e = {0};
+	struct port *o;
 	uint64_t number;
 	uint32_t port;
 
-	c->data = o;
-	if (!o) {
-		e.code = PROBLEM_UNAVAILABLE;
-	} else if (parse_count(c->sub, 1, 65535, &number) < 0) {
+	if (parse_count(c->sub, 1, 65535, &number) < 0) {
 		err_set(&e, 0, "port %s: must be a number from 1 to 65535", c->sub);
-	} else {
-		c->talk = box_talk(c->box, &dial_ops, c, &e);
+		call_problem(c, &e);
+		return;
 	}
+	if (c->gate.in_query) {
+		port_gate_redirect(c);
+		return;
+	}
+	if (!c->gate.by_host && port_tunnel_wanted(c->x)) {
+		port_tunnel(c, (uint32_t)number);
+		return;
+	}
+	c->data = o = calloc(1, sizeof *o);
+	if (!o)
+		e.code = PROBLEM_UNAVAILABLE;
+	else
+		c->talk = box_talk(c->box, &dial_ops, c, &e);
 	if (!c->talk) {
 		call_problem(c, &e);
 		return;

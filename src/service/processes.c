@@ -5,6 +5,7 @@
  * Init keeps them; their tag there is the id here ("prc_…"), so nothing of them is kept in the service,
  * and after a restart of it they are all still known.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "service/ask.h"
 #include "service/handlers.h"
 #include "service/input.h"
+#include "service/port_gate.h"
 
 /* What is kept of each stream of a background process: the last bytes. */
 #define KEEP_BYTES (256u << 10)
@@ -35,6 +37,8 @@ struct lookup {
 	char *text;  /* to be fed at the start */
 	size_t text_size;
 	bool text_ends;
+	const struct asking *second; /* what is asked for once the ids are known */
+	enum frame_type second_type;
 	unsigned told; /* rows */
 	bool noted;    /* its command is remembered, and it has not begun */
 };
@@ -188,7 +192,7 @@ static const struct asking ps = {on_ps, on_list_done, NULL};
 static void ids_are_known(struct call *c)
 {
 	box_hang_up(c->box, TAKE_PTR(c->talk));
-	ask(c, &ps, FRAME_PS, NULL, 0, NULL, 0);
+	ask(c, lookup_of(c)->second, lookup_of(c)->second_type, NULL, 0, NULL, 0);
 }
 
 static const struct asking numbering = {on_listed, ids_are_known, NULL};
@@ -202,7 +206,70 @@ void processes_list(struct call *c)
 		return;
 	l->rows = json_array();
 	l->ids = all ? json_object() : NULL;
+	l->second = &ps;
+	l->second_type = FRAME_PS;
 	ask(c, all ? &numbering : &listing, FRAME_LIST, NULL, 0, NULL, 0);
+}
+
+/* ---- ports ---- */
+
+/* DIAL goes to the loopback addresses, which a server on all addresses answers too. */
+static bool is_reachable(const struct listening_record *r)
+{
+	static const uint8_t four[16] = {127, 0, 0, 1}, six[16] = {[15] = 1}, any[16];
+
+	return memcmp(r->address, any, sizeof any) == 0 ||
+	       memcmp(r->address, r->family == 4 ? four : six, sizeof any) == 0;
+}
+
+static bool on_listening(struct call *c, const struct frame *f, const unsigned char *payload)
+{
+	struct lookup *l = lookup_of(c);
+	struct listening_record r;
+	char address[INET6_ADDRSTRLEN];
+	const char *line;
+	json_t *id;
+
+	if (f->type != FRAME_LISTENING ||
+	    listening_record_decode(payload, f->size, &r, &line) < 0 || l->told++ == MOST_TOLD)
+		return false;
+	inet_ntop(r.family == 4 ? AF_INET : AF_INET6, r.address, address, sizeof address);
+	id = json_object_get(l->ids, number_text(r.number, (char[16]){0}));
+	return json_array_append_new(
+		       l->rows, json_pack("{sI ss sb so so so}", "port", (json_int_t)r.port,
+					  "address", address, "reachable", (int)is_reachable(&r),
+					  "pid", r.pid ? json_integer(r.pid) : json_null(),
+					  "command", r.pid ? any_bytes(line) : json_null(),
+					  "process", id ? json_incref(id) : json_null())) == 0;
+}
+
+static void on_ports_done(struct call *c)
+{
+	struct err e = {0};
+	json_t *shares = port_shares_json(c, &e);
+
+	if (!shares) {
+		e.code = PROBLEM_UNAVAILABLE;
+		call_problem(c, &e);
+		return;
+	}
+	call_reply(c, 200,
+		   json_pack("{so so}", "ports", TAKE_PTR(lookup_of(c)->rows), "shares", shares));
+}
+
+static const struct asking listeners = {on_listening, on_ports_done, NULL};
+
+void ports_list(struct call *c)
+{
+	struct lookup *l = look_up(c, NULL);
+
+	if (!l)
+		return;
+	l->rows = json_array();
+	l->ids = json_object();
+	l->second = &listeners;
+	l->second_type = FRAME_PORTS;
+	ask(c, &numbering, FRAME_LIST, NULL, 0, NULL, 0);
 }
 
 /* ---- starting ---- */

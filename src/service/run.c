@@ -27,6 +27,9 @@
 #define LOOK_MS 20
 /* The dying of a command whose files are wanted, and then the collecting, may take this long each. */
 #define COLLECT_LIMIT_MS 30000
+/* What connections came to is told at once; longer is waited only for one that has been taken over, or is starved. */
+#define FLUSH_LIMIT_MS 2000
+#define FLUSH_KILL_MS  250
 
 static void begin(struct run *r);
 static void next_file(struct run *r);
@@ -88,6 +91,9 @@ static void finish(struct run *r)
 	r->ending = true;
 	uv_timer_stop(&r->clock);
 	hang_up(r);
+	network_drain(b);
+	network_unlisten(&r->connections);
+	network_unflush(&r->flush);
 	run_take_verdict_of_box(r);
 	run_complete(r);
 	run_remember_end(r);
@@ -133,7 +139,7 @@ static bool is_settled(struct run *r)
 {
 	struct box *b = r->box;
 
-	if (!r->alone || r->evidence.has_verdict || b->killing ||
+	if (!r->alone || r->evidence.has_verdict || b->killing || b->network ||
 	    b->stored.state != STATE_RUNNING || b->service->store_error[0] ||
 	    !counters_read(&b->created, b->spec.memory_bytes, &b->counters))
 		return false;
@@ -141,11 +147,32 @@ static bool is_settled(struct run *r)
 	return true;
 }
 
-/* The command's part is done. A sandbox of its own is ended and all its processes are seen dead before the
- * answer. */
+static void conclude_now(struct run *r);
+
+static void on_flushed(struct network_flush *f)
+{
+	conclude_now((struct run *)((char *)f - offsetof(struct run, flush)));
+}
+
+/* The command's part is done. What was refused during it is known before it is judged; a sandbox that is to be killed does not
+ * wait long for that. */
 static void conclude(struct run *r)
 {
+	bool is_to_be_killed = r->owns_box && r->evidence.has_verdict;
+
 	hang_up(r);
+	if (r->flush.box)
+		return;
+	r->flush.done = on_flushed;
+	uv_timer_stop(&r->clock);
+	if (!r->started ||
+	    !network_flush(r->box, &r->flush, is_to_be_killed ? FLUSH_KILL_MS : FLUSH_LIMIT_MS))
+		conclude_now(r);
+}
+
+/* A sandbox of its own is ended and all its processes are seen dead before the answer. */
+static void conclude_now(struct run *r)
+{
 	if (!r->owns_box || r->box->stored.state == STATE_ENDED) {
 		finish(r);
 		return;
@@ -353,6 +380,7 @@ static void on_begun(struct run *r, const struct begun_record *begun)
 	histogram_add(&r->service->metrics.begin, now_us() - r->asked_us);
 	r->started = true;
 	r->started_us = r->last_output_us = now_us();
+	r->result.network.capture = network_capture(r->box);
 	if (r->ops && r->ops->on_started)
 		r->ops->on_started(r);
 	if (r->cancelled)
@@ -466,6 +494,8 @@ static void start_command(struct run *r)
 	r->taking = r->box->waiting || r->box->joins;
 	s.flags |= r->box->joins ? START_JOINED : 0;
 	run_take_record(r, &s, &take);
+	if (!r->connections.box)
+		network_listen(r->box, &r->connections, &r->result.network, wall_ms());
 	talk_hold(r->talk); /* a command without its code would wait for it until its time is up */
 	if (r->box->waiting)
 		talk_send(r->talk, FRAME_TAKE, &take, sizeof take, NULL, 0);
@@ -718,6 +748,8 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 	r->spec.memory_bytes = b->spec.memory_bytes;
 	run_take_limits(r, stored->limits);
 	waiter_add(&b->gone, &r->gone);
+	r->result.network.capture = network_capture(b);
+	network_listen(b, &r->connections, &r->result.network, r->created_ms);
 	r->talk = box_talk(b, &command_ops, r, &e);
 	if (!r->talk) {
 		sandbox_is_going(r);

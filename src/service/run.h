@@ -48,6 +48,8 @@ struct run {
 	void *data;
 	struct talk *talk; /* the conversation of the step it is at */
 	struct waiter made, gone;
+	struct network_listener connections; /* of its sandbox, from its beginning */
+	struct network_flush flush;
 	uv_timer_t clock;
 	bool streamed, owns_box, want_artifacts, output_folder, stdin_open;
 	bool started, command_over, ending, cancelled, input_ended;

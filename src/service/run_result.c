@@ -90,6 +90,8 @@ static void count(struct run *r)
 	r->evidence.oom_kills = result->oom_kills;
 	if (result->out.bytes > result->out.kept || result->err.bytes > result->err.kept)
 		result->limits_hit |= HIT_OUTPUT;
+	if (result->network.denied)
+		result->limits_hit |= HIT_NETWORK_DENIED;
 }
 
 void run_remember_end(struct run *r)

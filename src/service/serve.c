@@ -372,6 +372,7 @@ static char *resolved_config(const struct serve *s)
 				   c->state_dir, "socket", c->socket);
 	int r;
 
+	json_object_del(root, "credentials"); /* the spawner's: nothing of them is for cloched */
 	if (service)
 		r = json_object_update_new(service, places);
 	else
@@ -388,6 +389,20 @@ static int write_config(const struct serve *s)
 	    lseek(fd, 0, SEEK_SET) < 0)
 		_exit(1);
 	return fd;
+}
+
+/* In the child: what the environment has of them. */
+static void forget_credentials(const struct serve *s)
+{
+	const char *name;
+	json_t *credential;
+
+	json_object_foreach(json_object_get(s->file, "credentials"), name, credential) {
+		const char *variable = json_string_value(json_object_get(credential, "env"));
+
+		if (variable)
+			unsetenv(variable);
+	}
 }
 
 static void exec_cloched(const struct serve *s)
@@ -421,6 +436,7 @@ static void exec_cloched(const struct serve *s)
 	argv[n++] = (char *)(uintptr_t) "--config-name";
 	argv[n++] = (char *)(uintptr_t)s->file_name;
 	argv[n] = NULL;
+	forget_credentials(s);
 	for (int cap = 0; cap < 64; cap++) /* it executes nothing: for who looks at it */
 		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	if (getuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||

@@ -24,6 +24,7 @@ struct run;
 struct subscriber;
 struct budget;
 struct batch;
+struct call;
 
 enum { EVENTS_KEPT = 4096 };
 
@@ -50,6 +51,8 @@ struct service {
 	unsigned counters_open; /* boxes whose memory_events stays open */
 	struct run *runs;       /* that are not ended */
 	struct batch *batches;
+	struct call *shared; /* that came to a port by a share (port_share.c) */
+	uv_timer_t sharing;  /* until the first of them has expired */
 	struct subscriber *subscribers;
 	struct budget *budgets;      /* budget.c */
 	json_t *events[EVENTS_KEPT]; /* ring by seq */

@@ -142,6 +142,10 @@ static void write_some(struct talk *t)
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
+		if (n < 0 && t->raw && t->saw_end) { /* it has said all, and reads no more */
+			end(t, -errno);
+			return;
+		}
 		/* The other side reads no more: what it has to say about that is still to be read. */
 		if (n < 0)
 			n = (ssize_t)t->out_size;

@@ -272,6 +272,62 @@ static int put_volumes(struct spec *s, struct settings *t, const struct spawner_
 	return 0;
 }
 
+/* Each line through the setter of the option that has written it. */
+static int put_rule(struct spec *s, struct settings *t, char *line, struct err *e)
+{
+	static const struct {
+		const char *word, *option;
+	} words[] = {
+		{"allow", "allow"},
+		{"deny", "deny"},
+		{"preset", "preset"},
+		{"credential", "credential"},
+		{"max-bytes", "network-bytes"},
+		{"max-connections", "network-connections"},
+	};
+	char *value = strchr(line, ' ');
+
+	if (value)
+		*value++ = '\0';
+	for (size_t i = 0; value && i < ARRAY_SIZE(words); i++)
+		if (strcmp(line, words[i].word) == 0)
+			return put(s, t, words[i].option, value, e);
+	return err_set(e, EBADMSG, "network: %.40s: is no rule", line);
+}
+
+static int network_shape_check(const struct spawner_network *n, struct err *e)
+{
+	if (n->mode >= NETWORK_MODE_COUNT || n->size > sizeof n->rules ||
+	    !is_zero(n->rules + n->size, sizeof n->rules - n->size))
+		return err_set(e, EBADMSG, "network: an impossible mode or size");
+	if (n->mode == NETWORK_NONE && (n->size || n->owner[0]))
+		return err_set(e, EBADMSG, "network: rules that mean nothing");
+	if (memchr(n->rules, '\0', n->size) || (n->size && n->rules[n->size - 1] != '\n'))
+		return err_set(e, EBADMSG, "network: rules that are no lines");
+	return text_check("network owner", n->owner, sizeof n->owner, e);
+}
+
+static int put_network(struct spec *s, struct settings *t, const struct spawner_network *n,
+		       struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	char *rest, *line;
+
+	if (network_shape_check(n, e) < 0)
+		return -1;
+	if (n->mode == NETWORK_NONE)
+		return 0;
+	rest = text = strndup(n->rules, n->size);
+	if (!text)
+		return err_set(e, ENOMEM, "read network rules");
+	if (put(s, t, "network", network_mode_name((enum network_mode)n->mode), e) < 0)
+		return -1;
+	while ((line = strsep(&rest, "\n")))
+		if ((*line || rest) && put_rule(s, t, line, e) < 0)
+			return -1;
+	return 0;
+}
+
 static int disk_check(const struct policy *p, const struct spawner_create *m, const struct spec *s,
 		      struct err *e)
 {
@@ -309,8 +365,8 @@ static int zygote_check(const struct policy *p, const struct spawner_create *m, 
 			       : 0;
 	if (strcmp(m->zygote, "python") != 0 || !m->tenant[0] || m->prepared > 1)
 		return err_set(e, EBADMSG, "zygote: python, with a tenant");
-	if (m->volume_count || m->disk_bytes || m->venv[0])
-		return err_set(e, EBADMSG, "zygote: not with volumes or a disk");
+	if (m->volume_count || m->disk_bytes || m->venv[0] || m->network.mode != NETWORK_NONE)
+		return err_set(e, EBADMSG, "zygote: not with volumes, a disk, or a network");
 	if (strcmp(m->image, "host") != 0)
 		return err_set(e, EBADMSG, "zygote: of the host image only");
 	if (p->places->rootless)
@@ -319,6 +375,21 @@ static int zygote_check(const struct policy *p, const struct spawner_create *m, 
 		return err_set(e, EPERM,
 			       "zygote: the operator's policy has prepared_python: false");
 	return 0;
+}
+
+int change_check(const struct policy *p, const struct spawner_change *m, struct spec *s,
+		 struct err *e)
+{
+	struct settings t = p->settings; /* as in create_check() */
+
+	*s = (struct spec){0};
+	if (spec_init(s, e) < 0 || spec_add_argument(s, "init", e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(t.origins); i++)
+		t.origins[i] = ORIGIN_DEFAULT;
+	if (put_network(s, &t, &m->network, e) < 0 || settings_apply_policy(&t, s, e) < 0)
+		return -1;
+	return spec_finish(s, e);
 }
 
 int create_check(const struct policy *p, const struct spawner_create *m, size_t fd_count,
@@ -337,7 +408,8 @@ int create_check(const struct policy *p, const struct spawner_create *m, size_t 
 	if (put(s, &t, "image", m->image, e) < 0 || put(s, &t, "runtime", m->runtime, e) < 0 ||
 	    put(s, &t, "profile", m->profile, e) < 0 || put(s, &t, "hostname", m->hostname, e) < 0)
 		return -1;
-	if (put_limits(s, &t, m, e) < 0 || put_tmpfs(s, &t, m, e) < 0)
+	if (put_limits(s, &t, m, e) < 0 || put_tmpfs(s, &t, m, e) < 0 ||
+	    put_network(s, &t, &m->network, e) < 0)
 		return -1;
 	/* Before there are paths: whether those are allowed is create_volumes()'s to say. */
 	if (settings_apply_policy(&t, s, e) < 0)

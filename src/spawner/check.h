@@ -46,6 +46,10 @@ bool sandbox_id_ok(const char id[SANDBOX_ID_SIZE]);
 int create_check(const struct policy *p, const struct spawner_create *m, size_t fd_count,
 		 struct spec *s, struct err *e) must_check;
 
+/* The same of a NETWORK: a spec with these rules and nothing else. */
+int change_check(const struct policy *p, const struct spawner_change *m, struct spec *s,
+		 struct err *e) must_check;
+
 /* Open or take what is to be mounted, by the spec's volumes, [SPEC_MAX_VOLUMES] the virtual
  * environment; the descriptors in ret are new, -1 where there is none. fds: as they came with the message. */
 int create_volumes(const struct policy *p, const struct spawner_create *m, const struct spec *s,

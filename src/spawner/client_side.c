@@ -206,6 +206,9 @@ static void request(struct spawner *s, void *message, size_t size, int *fds, siz
 	case SPAWNER_CREATE:
 		creation_request(s, message, fds, fd_count);
 		break;
+	case SPAWNER_NETWORK:
+		changes_request(s, message);
+		break;
 	case SPAWNER_LIST:
 		list(s, h->sequence);
 		break;

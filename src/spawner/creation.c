@@ -14,6 +14,7 @@ void job_free(struct job *j)
 		return;
 	for (size_t i = 0; i < j->fd_count; i++)
 		fd_close(&j->fds[i]);
+	spare_drop(&j->egress);
 	spec_done(&j->spec);
 	free(j);
 }
@@ -27,6 +28,7 @@ static struct job *job_new(struct spawner *s, const struct spawner_create *m, in
 		err_set(e, ENOMEM, "keep the request");
 		return NULL;
 	}
+	j->egress = SPARE_EMPTY;
 	j->request = *m;
 	for (j->fd_count = 0; j->fd_count < fd_count; j->fd_count++)
 		j->fds[j->fd_count] = TAKE_FD(fds[j->fd_count]);
@@ -38,6 +40,17 @@ static struct job *job_new(struct spawner *s, const struct spawner_create *m, in
 	return j;
 }
 
+/* What connects for it begins with it: while it waits in the queue it needs none. */
+static int take_egress(struct spawner *s, struct job *j, struct err *e)
+{
+	if (j->spec.network.mode == NETWORK_NONE)
+		return 0;
+	if (spare_take(&s->spares, &s->places, s->policy.settings.uid_range, &j->egress, e) == 0)
+		return 0;
+	j->egress = SPARE_EMPTY;
+	return err_stage(e, "network");
+}
+
 static void start(struct spawner *s, struct worker *w, struct queued *q)
 {
 	struct err e = {0};
@@ -46,8 +59,10 @@ static void start(struct spawner *s, struct worker *w, struct queued *q)
 			     .client = q->client,
 			     .job = q->job,
 			     .deadline_ms = now_ms() + CREATE_DEADLINE_MS};
-	if (worker_start(&s->place, q->job, &w->pid, &w->report, &e) == 0) {
+	if (take_egress(s, q->job, &e) == 0 &&
+	    worker_start(&s->place, q->job, &w->pid, &w->report, &e) == 0) {
 		w->used = true;
+		fd_close(&q->job->egress.process.setup); /* the worker has it: it ends with that */
 		for (size_t i = 0; i < q->job->fd_count; i++)
 			fd_close(&q->job->fds[i]); /* the worker has them */
 		if (spawner_watch(s, w->report, &w->source, EPOLLIN) == 0)
@@ -240,11 +255,13 @@ void creation_report(struct spawner *s, struct worker *w)
 
 	if (n == 0)
 		return;
-	if (n == 1 && r.made)
+	if (n == 1 && r.made) {
+		fd_close(&w->job->egress.process.pidfd); /* it is the sandbox's from now on */
 		creation_made(s, w->client, w->job->request.header.sequence, w->kill_when_made, &r,
 			      pidfd, lock, true);
-	else
+	} else {
 		failed(s, w, n == 1 ? &r : NULL);
+	}
 	spawner_unwatch(s, &w->report);
 	job_free(TAKE_PTR(w->job));
 	w->used = false;

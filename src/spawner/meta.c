@@ -38,7 +38,7 @@ static int read_boot_id(char id[40])
 }
 
 /* Field 22, counted from behind the name, which may hold anything. */
-static int read_start_ticks(pid_t pid, uint64_t *ret)
+int process_start_ticks(pid_t pid, uint64_t *ret)
 {
 	char path[32], text[1024], *p;
 	ssize_t n;
@@ -112,13 +112,15 @@ int meta_fill(struct meta *m, const struct kept_sandbox *made, const struct cgro
 			   .memory_bytes = memory_bytes};
 	r = read_boot_id(m->boot_id);
 	if (r == 0)
-		r = read_start_ticks(made->pid, &m->start_ticks);
+		r = process_start_ticks(made->pid, &m->start_ticks);
 	if (r < 0)
 		return r;
 	clock_gettime(CLOCK_BOOTTIME, &t);
 	m->started_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 	snprintf(m->created.id, sizeof m->created.id, "%s", id);
 	m->created.pid = (uint32_t)made->pid;
+	if (made->listeners.count)
+		m->created.capture = made->listeners.redirect ? 2 : 1;
 	cgroup_name(name, m->slot, m->realm);
 	fill_paths(&m->created, host, name);
 	fill_enforced(&m->created, &made->enforced);
@@ -209,8 +211,8 @@ int meta_check(const void *data, size_t size, const char *id, struct meta *ret)
 	    m.size != sizeof m || m.sum != sum_of(&m))
 		return -EBADMSG;
 	if (!sandbox_id_ok(m.created.id) || strcmp(m.created.id, id) != 0 || m.created.pid < 2 ||
-	    m.created.pid > INT32_MAX || !ends(m.boot_id, sizeof m.boot_id) ||
-	    !texts_end(&m.created))
+	    m.created.pid > INT32_MAX || m.created.capture > 2 ||
+	    !ends(m.boot_id, sizeof m.boot_id) || !texts_end(&m.created))
 		return -EBADMSG;
 	*ret = m;
 	return 0;
@@ -272,7 +274,7 @@ int meta_adopt(const struct meta *m, const struct places *places, int *ret_pidfd
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0)
 		return errno == ESRCH || errno == EINVAL ? -ESRCH : -errno;
-	r = read_start_ticks(pid, &ticks);
+	r = process_start_ticks(pid, &ticks);
 	if (r < 0 && r != -ENOENT && r != -ESRCH)
 		return r;
 	if (r < 0 || ticks != m->start_ticks)

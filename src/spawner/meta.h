@@ -40,6 +40,9 @@ int meta_check(const void *data, size_t size, const char *id, struct meta *ret) 
 int ended_write(int folder, const struct spawner_ended *ended) must_check;
 int ended_read(int folder, const char *id, struct spawner_ended *ret) must_check;
 
+/* When it was started (field 22 of /proc/PID/stat): with its number it is that process. 0 or -errno. */
+int process_start_ticks(pid_t pid, uint64_t *ret) must_check;
+
 /* Is its sandbox alive, and really that one? 0, *ret_pidfd and *ret_lock (-1 when the lock, though held,
  * could not be shared); -ESRCH when it is dead; -EBADMSG when it claims something else; else -errno: it
  * could not be found out. */

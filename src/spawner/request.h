@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "native/cgroup.h"
+#include "network/policy.h"
 #include "sandbox/result.h"
 #include "sandbox/spec.h"
 
@@ -36,6 +37,15 @@ struct spawner_hello {
 	struct spawner_header header;
 	uint32_t version;
 	uint32_t zero;
+};
+
+/* What a sandbox may connect to. Rules as spec_network_rules() writes them: presets and credentials by name, which the spawner
+ * resolves itself, under the operator's policy. With mode "none" all of it is zero. */
+struct spawner_network {
+	uint32_t mode;  /* enum network_mode */
+	uint32_t size;  /* of rules */
+	char owner[72]; /* for whom: which credentials it may name */
+	char rules[POLICY_TEXT_MAX];
 };
 
 /* A sandbox without a command. Numbers as in struct spec (bytes, microseconds, thousandths of a CPU). */
@@ -73,14 +83,23 @@ struct spawner_create {
 		 * be that user's, and never root's: an open path alone is no right to read. */
 		uint32_t owner;
 	} volumes[SPEC_MAX_VOLUMES];
+	struct spawner_network network;
 };
 
-/* Its answer. Init listens on runtime/sandboxes/ID/ctl. */
+/* NETWORK: other rules for one that was made with a network, from now on; REFUSED: the old ones hold. */
+struct spawner_change {
+	struct spawner_header header;
+	char id[SANDBOX_ID_SIZE];
+	struct spawner_network network;
+};
+
+/* Its answer. Init listens on runtime/sandboxes/ID/ctl, and, with a network, the process that connects for it on ID/egress
+ * (egress/wire.h). */
 struct spawner_created {
 	struct spawner_header header;
 	char id[SANDBOX_ID_SIZE];
 	uint32_t pid;
-	uint32_t zero;
+	uint32_t capture; /* programs that know no proxy: 0 no network, 1 some ports, 2 all */
 	char memory_events
 		[256]; /* file with the OOM counter (memory.events or memory.oom_control), "" none */
 	char pids_events[256];

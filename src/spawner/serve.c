@@ -43,6 +43,7 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 	creation_worker_ended(s, info->si_pid);
 	nests_worker_ended(s, info->si_pid);
 	pulls_ended(s, info->si_pid, info->si_code == CLD_EXITED && info->si_status == 0);
+	changes_worker_ended(s, info->si_pid);
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -99,6 +100,9 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 	case SOURCE_NEST:
 		nests_event(s, (struct nest_slot *)source);
 		break;
+	case SOURCE_CHANGE:
+		changes_event(s, (struct change *)source);
+		break;
 	case SOURCE_BOX:
 		box_dead(s, (struct box *)source);
 		break;
@@ -112,13 +116,17 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 /* What time alone makes due; milliseconds until the next, -1: none. */
 static int deadlines(struct spawner *s)
 {
-	uint64_t now = now_ms();
-	uint64_t a = creation_deadlines(s, now), b = box_deadlines(s, now);
-	uint64_t c = nests_deadlines(s, now), d = pulls_deadlines(s, now);
-	uint64_t next = a < b ? a : b;
+	static uint64_t (*const due[])(struct spawner * s, uint64_t now) = {
+		creation_deadlines, box_deadlines,     nests_deadlines,
+		pulls_deadlines,    changes_deadlines,
+	};
+	uint64_t now = now_ms(), next = UINT64_MAX;
 
-	next = c < next ? c : next;
-	next = d < next ? d : next;
+	for (size_t i = 0; i < ARRAY_SIZE(due); i++) {
+		uint64_t t = due[i](s, now);
+
+		next = t < next ? t : next;
+	}
 	if (s->sweep_ms && now >= s->sweep_ms) {
 		s->sweep_ms = 0;
 		if (worker_sweep(&s->place) < 0)
@@ -155,8 +163,11 @@ int spawner_run(struct spawner *s, struct err *e)
 		if (n > 0)
 			dispatch(s, &event);
 		creation_next(s);
+		if (s->queue_count == 0) /* behind what somebody waits for */
+			spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
 	}
 	hear_last_words(s);
+	spares_end(&s->spares);
 	nests_stop(s);
 	return 0;
 }

@@ -25,6 +25,8 @@ enum {
 	SWEEP_DELAY_MS = 500,
 	STOP_WAITS_MS = 3000, /* for the client to go first; it takes less */
 	NESTS_MAX = 16,
+	CHANGES_MAX = 8,
+	CHANGE_DEADLINE_MS = 20000,
 	NEST_QUEUE_MAX = 16,
 	PULLS_MAX = 4,
 	PULL_WAITING_MAX = 128, /* for one image */
@@ -40,7 +42,8 @@ enum source_kind {
 	SOURCE_WORKER,
 	SOURCE_BOX,
 	SOURCE_FREEZE,
-	SOURCE_NEST
+	SOURCE_NEST,
+	SOURCE_CHANGE
 };
 struct source {
 	enum source_kind kind;
@@ -124,6 +127,17 @@ struct pull {
 	size_t waiting_count;
 };
 
+/* A NETWORK that a child of ours carries out: it may wait for a credential's source, and for an answer. */
+struct change {
+	struct source source; /* its report */
+	bool used;
+	int report;
+	pid_t pid;
+	unsigned client;
+	uint32_t sequence;
+	uint64_t deadline_ms;
+};
+
 struct outgoing {
 	struct outgoing *next;
 	size_t size;
@@ -153,6 +167,8 @@ struct spawner {
 	struct worker workers[WORKERS_MAX];
 	struct nest_slot nests[NESTS_MAX];
 	struct pull pulls[PULLS_MAX];
+	struct spares spares;
+	struct change changes[CHANGES_MAX];
 	size_t worker_count;            /* how many of them may work at a time */
 	struct queued queue[QUEUE_MAX]; /* a ring */
 	size_t queue_first, queue_count;
@@ -219,6 +235,12 @@ void nests_box_gone(struct spawner *s, struct nest_slot *n);
 bool nests_keep_place(struct box *b);
 uint64_t nests_deadlines(struct spawner *s, uint64_t now);
 void nests_stop(struct spawner *s); /* blocks until their hosts are gone, a few seconds at most */
+
+/* changes.c: rules of a sandbox's network. */
+void changes_request(struct spawner *s, const struct spawner_change *m);
+void changes_event(struct spawner *s, struct change *c);
+void changes_worker_ended(struct spawner *s, pid_t pid);
+uint64_t changes_deadlines(struct spawner *s, uint64_t now);
 
 /* box.c */
 struct box *box_find(const struct spawner *s, const char *id);

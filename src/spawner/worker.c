@@ -25,6 +25,8 @@ struct work {
 	const struct job *job;
 	int folder;
 	struct meta meta;
+	struct spare egress;
+	struct egress_ready ready;
 };
 
 /* Bound by way of the open folder: paths of any length fit, and nobody inside learns of the host's. */
@@ -70,11 +72,16 @@ static int make_disk(const struct kept_request *k, uint32_t uid, uint32_t gid, i
 	return disk_make(w->place->disks, k->disk_bytes, uid, gid, ret_mount, e);
 }
 
+/* From here on a later spawner knows of it: what connects for it serves it by then. */
 static int write_meta(const struct kept_request *k, const struct kept_sandbox *made, struct err *e)
 {
 	struct work *w = k->context;
-	int r = meta_fill(&w->meta, made, w->place->host, w->job->request.id,
-			  k->spec->memory_bytes);
+	int r;
+
+	if (k->spec->network.mode != NETWORK_NONE &&
+	    egress_hand_over(&w->egress, w->folder, made, e) < 0)
+		return -1;
+	r = meta_fill(&w->meta, made, w->place->host, w->job->request.id, k->spec->memory_bytes);
 
 	if (r == 0)
 		r = meta_write(w->folder, &w->meta);
@@ -112,6 +119,20 @@ static int leave_image(const struct work *w, struct err *e)
 	return r < 0 ? err_set(e, -r, "write down the environment of %.200s", image) : 0;
 }
 
+static int prepare_network(struct work *w, struct kept_request *k, struct err *e)
+{
+	if (k->spec->network.mode == NETWORK_NONE)
+		return 0;
+	if (egress_prepare(&w->egress, w->place->policy, k->spec, w->job->request.network.owner,
+			   w->folder, w->place->service_gid, &w->ready, e) < 0)
+		return -1;
+	if (w->ready.ca_size) {
+		k->authority = w->ready.ca;
+		k->authority_size = w->ready.ca_size;
+	}
+	return 0;
+}
+
 static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 {
 	struct kept_request k = {
@@ -135,7 +156,7 @@ static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 		return err_stage(e, "image");
 	}
 	k.listener = listener;
-	r = sandbox_keep(&k, made, e);
+	r = prepare_network(w, &k, e) < 0 ? err_stage(e, "network") : sandbox_keep(&k, made, e);
 	close(listener);
 	for (size_t i = 0; i < ARRAY_SIZE(k.volumes); i++)
 		fd_close(&k.volumes[i]);
@@ -212,8 +233,8 @@ void worker_become_child(pid_t parent)
 int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret_pid,
 		 int *ret_report, struct err *e)
 {
-	struct work context = {.place = w, .job = job, .folder = -1};
-	int p[2], keep[SPAWNER_MAX_FDS + 3], init;
+	struct work context = {.place = w, .job = job, .folder = -1, .egress = job->egress};
+	int p[2], keep[SPAWNER_MAX_FDS + 4], init;
 	pid_t parent = getpid(), pid;
 	size_t n = 0;
 
@@ -239,6 +260,8 @@ int worker_start(const struct worker_place *w, const struct job *job, pid_t *ret
 		keep[n++] = init;
 		for (size_t i = 0; i < job->fd_count; i++)
 			keep[n++] = job->fds[i];
+		if (job->egress.process.pid)
+			keep[n++] = job->egress.process.setup;
 		worker_close_others(keep, n);
 		work(&context, p[1]);
 	}
@@ -296,5 +319,10 @@ pid_t worker_sweep(const struct worker_place *w)
 
 void worker_remove_folder(int sandboxes, const char *id)
 {
+	_cleanup_close_ int folder =
+		openat(sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (folder >= 0)
+		egress_end(folder);
 	tree_remove(sandboxes, id);
 }

@@ -10,6 +10,7 @@
 #define SPAWNER_WORKER_H
 
 #include "spawner/check.h"
+#include "spawner/egress.h"
 #include "spawner/meta.h"
 
 /* A CREATE that was checked and waits, or is being worked on. */
@@ -18,7 +19,8 @@ struct job {
 	struct spec spec;
 	int fds[SPAWNER_MAX_FDS];
 	size_t fd_count;
-	bool pulled; /* its image has been got for it already */
+	bool pulled;         /* its image has been got for it already */
+	struct spare egress; /* with a network: the process that will connect for it; else empty */
 };
 
 struct worker_place {

@@ -113,6 +113,14 @@ void sha256_add(const void *data, size_t size);
 void sha256_end(unsigned char ret[static HASH_BYTES]);
 void hex_encode(const unsigned char *data, size_t size, char *ret);
 
+/* ---------------------------------------------------------------------------------------- secrets */
+
+int random_bytes(void *data, size_t size, struct err *e) must_check;
+/* Prefixes have four characters. */
+int secret_make(const char *prefix, char ret[static SECRET_SIZE], struct err *e) must_check;
+bool secret_may_be(const char *prefix, const char *text);
+void secret_hash(const char *secret, unsigned char ret[static HASH_BYTES]);
+
 /* Milliseconds of the epoch. */
 int64_t now_ms(void);
 

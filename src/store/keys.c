@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * keys.c - API keys. A secret has 256 random bits, so its plain SHA-256 is enough: there is nothing to
- * guess from. It is seen once, at creation; what lies in the database lets nobody in.
- */
+/* keys.c - API keys (secret.c). */
 #include "store/database.h"
 
 #include <openssl/crypto.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "store/quota.h"
 
-enum { SECRET_BYTES = 32, SECRET_CHARS = 43, ID_BYTES = 8 };
+enum { ID_BYTES = 8 };
 #define SECRET_PREFIX "clk_"
-
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 void stored_key_done(struct stored_key *k)
 {
@@ -23,63 +17,20 @@ void stored_key_done(struct stored_key *k)
 	*k = (struct stored_key){0};
 }
 
-static int random_bytes(void *data, size_t size, struct err *e)
-{
-	ssize_t n;
-
-	do
-		n = getrandom(data, size, 0); /* up to 256 bytes come whole */
-	while (n < 0 && errno == EINTR);
-	return n == (ssize_t)size ? 0 : err_set(e, n < 0 ? errno : EIO, "read random bytes");
-}
-
-/* base64url without padding */
-static void encode(const unsigned char *data, size_t size, char *ret)
-{
-	unsigned bits = 0, count = 0;
-
-	for (size_t i = 0; i < size; i++) {
-		bits = bits << 8 | data[i];
-		for (count += 8; count >= 6; count -= 6)
-			*ret++ = alphabet[bits >> (count - 6) & 63];
-	}
-	if (count > 0)
-		*ret++ = alphabet[bits << (6 - count) & 63];
-	*ret = '\0';
-}
-
-static bool may_be_secret(const char *text)
-{
-	size_t prefix = sizeof SECRET_PREFIX - 1;
-
-	return strncmp(text, SECRET_PREFIX, prefix) == 0 &&
-	       strspn(text + prefix, alphabet) == SECRET_CHARS && !text[prefix + SECRET_CHARS];
-}
-
-static void hash_secret(const char *secret, unsigned char ret[static HASH_BYTES])
-{
-	sha256_begin();
-	sha256_add(secret, strlen(secret));
-	sha256_end(ret);
-}
-
-static int make_key(const char *name, const char *quota, char secret[static 48],
+static int make_key(const char *name, const char *quota, char secret[static SECRET_SIZE],
 		    struct stored_key *ret, struct err *e)
 {
-	unsigned char random[SECRET_BYTES + ID_BYTES];
+	unsigned char random[ID_BYTES];
 	struct quota ignored;
 	struct stored_key k = {.created_ms = now_ms()};
 
 	quota_none(&ignored);
 	if (quota && quota_from_text(&ignored, quota, strlen(quota), e) < 0)
 		return err_prefix(e, "quota of the key");
-	if (random_bytes(random, sizeof random, e) < 0)
+	if (secret_make(SECRET_PREFIX, secret, e) < 0 || random_bytes(random, sizeof random, e) < 0)
 		return -1;
-	memcpy(secret, SECRET_PREFIX, sizeof SECRET_PREFIX - 1);
-	encode(random, SECRET_BYTES, secret + sizeof SECRET_PREFIX - 1);
 	memcpy(k.id, "key_", 4);
-	hex_encode(random + SECRET_BYTES, ID_BYTES, k.id + 4);
-	OPENSSL_cleanse(random, sizeof random);
+	hex_encode(random, ID_BYTES, k.id + 4);
 	k.name = strdup(name);
 	k.quota = quota ? strdup(quota) : NULL;
 	if (!k.name || (quota && !k.quota)) {
@@ -97,11 +48,11 @@ int store_key_create(struct store *s, const char *name, const char *quota, char 
 	unsigned char hash[HASH_BYTES];
 	struct binder b = {q};
 	struct stored_key k;
-	char secret[48];
+	char secret[SECRET_SIZE];
 
 	if (!q || make_key(name, quota, secret, &k, e) < 0)
 		return -1;
-	hash_secret(secret, hash);
+	secret_hash(secret, hash);
 	bind_text(&b, k.id);
 	bind_text(&b, k.name);
 	bind_int(&b, k.created_ms);
@@ -145,13 +96,13 @@ int store_key_find(struct store *s, const char *secret, struct stored_key *ret, 
 	struct stored_key k;
 	int r;
 
-	if (!may_be_secret(secret))
+	if (!secret_may_be(SECRET_PREFIX, secret))
 		return 1;
 	q = db_query(s, QUERY_KEY_FIND, e);
 	if (!q)
 		return -1;
 	b.q = row.q = q;
-	hash_secret(secret, hash);
+	secret_hash(secret, hash);
 	bind_hash(&b, hash);
 	r = db_step(s, q, "read a key from", e);
 	if (r <= 0)

@@ -118,6 +118,18 @@ const char *const schema_scripts[] = {
 	" UPDATE kept SET bytes = bytes - OLD.result_bytes - OLD.artifact_bytes WHERE owner = OLD.owner; END;"
 	"CREATE INDEX runs_with_artifacts ON runs (owner) WHERE artifact_path IS NOT NULL;"
 	"CREATE INDEX artifacts_by_end ON runs (ended_ms) WHERE artifact_path IS NOT NULL;",
+	/* 5: shares of ports; none outlives its sandbox */
+	"CREATE TABLE shares ("
+	" seq INTEGER PRIMARY KEY,"
+	" sandbox TEXT NOT NULL,"
+	" port INTEGER NOT NULL,"
+	" created_ms INTEGER NOT NULL,"
+	" expires_ms INTEGER NOT NULL,"
+	" hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32)"
+	") STRICT;"
+	"CREATE INDEX shares_by_port ON shares (sandbox, port);"
+	"CREATE TRIGGER shares_end AFTER UPDATE OF state ON sandboxes WHEN NEW.state = 'ended' BEGIN"
+	" DELETE FROM shares WHERE sandbox = NEW.id; END;",
 };
 const int schema_version = ARRAY_SIZE(schema_scripts);
 

@@ -147,7 +147,10 @@ int store_audit_list(struct store *s, const char *actor, int64_t after_seq, unsi
 int store_audit_verify(struct store *s, int64_t *ret_rows, int64_t *ret_bad, char ret_head[65],
 		       struct err *e) must_check;
 
-/* API keys: "clk_" and 43 characters of base64url (32 random bytes). Only SHA-256 of it is kept. */
+/* A secret: four characters of prefix and 43 of base64url (32 random bytes). Only SHA-256 of it is kept. */
+enum { SECRET_SIZE = 48 };
+
+/* API keys: "clk_...". */
 struct stored_key {
 	char id[24]; /* "key_" and 16 hexadecimal digits; names its owner as "key:ID" */
 	char *name;
@@ -155,8 +158,9 @@ struct stored_key {
 	char *quota; /* JSON object of struct quota's fields that differ, or NULL */
 };
 void stored_key_done(struct stored_key *k);
-int store_key_create(struct store *s, const char *name, const char *quota, char ret_secret[48],
-		     struct stored_key *ret, struct err *e) must_check;
+int store_key_create(struct store *s, const char *name, const char *quota,
+		     char ret_secret[static SECRET_SIZE], struct stored_key *ret,
+		     struct err *e) must_check;
 /* By secret: constant time in the comparison; revoked ones are 1, and so is what cannot be a secret,
  * without a look into the database. */
 int store_key_find(struct store *s, const char *secret, struct stored_key *ret,
@@ -167,6 +171,26 @@ int store_key_get(struct store *s, const char *id, struct stored_key *ret,
 int store_key_revoke(struct store *s, const char *id, struct err *e) must_check;
 int store_key_list(struct store *s, int (*each)(const struct stored_key *k, void *data), void *data,
 		   struct err *e) must_check;
+
+/* Shares of a port: "cpt_..." lets whoever has it reach one port of one sandbox until it expires, is revoked, or the
+ * sandbox ends. At most SHARES_MAX of one sandbox: one more is -1 with e->errnum EDQUOT. */
+enum { SHARES_MAX = 64 };
+struct stored_share {
+	unsigned port;
+	int64_t created_ms, expires_ms;
+};
+int store_share_create(struct store *s, const char *sandbox, unsigned port, int64_t expires_ms,
+		       char ret_secret[static SECRET_SIZE], struct err *e) must_check;
+/* 0 when this secret is for that port now, and *ret; else 1. Constant time in the comparison. */
+int store_share_find(struct store *s, const char *sandbox, unsigned port, const char *secret,
+		     struct stored_share *ret, struct err *e) must_check;
+/* All of this port. 1: there were none. */
+int store_share_revoke(struct store *s, const char *sandbox, unsigned port,
+		       struct err *e) must_check;
+/* Those that have not expired, oldest first. */
+int store_share_list(struct store *s, const char *sandbox,
+		     int (*each)(const struct stored_share *share, void *data), void *data,
+		     struct err *e) must_check;
 
 /* Idempotency: the same owner and key within 24 h give the object made first; another request body
  * (hash) under the same key is -1 with e->errnum EEXIST, and so is a put where there is one. */

@@ -84,6 +84,18 @@ static void decode_command(const uint8_t *data, uint32_t size)
 		check_end(&c.ended);
 }
 
+static void decode_listening(const uint8_t *data, uint32_t size)
+{
+	struct listening_record l;
+	const char *text;
+
+	if (listening_record_decode(data, size, &l, &text) < 0)
+		return;
+	CHECK((l.family == 4 || l.family == 6) && l.port >= 1 && l.port <= 65535);
+	CHECK(check_string(data, size, text) + 1 + sizeof l == size && (l.pid || !*text));
+	check_line(text);
+}
+
 static void decode_lines(enum frame_type type, const uint8_t *data, uint32_t size)
 {
 	const char *text = NULL;
@@ -134,6 +146,9 @@ static void decode(enum frame_type type, const uint8_t *data, uint32_t size)
 		decode_entry(data, size, ENTRY_STAT);
 		decode_entry(data, size, ENTRY_CHILD);
 		decode_entry(data, size, ENTRY_BELOW);
+		break;
+	case FRAME_LISTENING:
+		decode_listening(data, size);
 		break;
 	default:
 		decode_lines(type, data, size);

@@ -188,6 +188,7 @@ CAPABILITIES = {
            any(Path("/boot").glob("vmlinuz-*cloud-amd64"))),
     "python": ("runs Python inside", lambda: os.path.exists("/usr/bin/python3")),
     "node": ("runs node inside", lambda: os.path.exists("/usr/bin/node")),
+    "chromium": ("opens pages in a browser", lambda: _have("chromium")),
     "npm": ("runs npm inside", lambda: os.path.exists("/usr/bin/npm")),
     "java": ("runs Java inside", lambda: os.path.exists("/usr/bin/java")),
     "gcc": ("compiles inside", lambda: _have("gcc")),

@@ -41,7 +41,9 @@ def check_result(o, streamed=False):
     if o.reason in REASONS:
         assert (o.error_code, o.retryable) == REASONS[o.reason]
     if o.reason == "exited" and o.error_code != "SANDBOX_ARTIFACT_EXPORT_FAILED":
-        assert o.error_code == (None if o.exit_code == 0 else "COMMAND_FAILED")
+        denied = "network_denied" in o.limits_hit
+        assert denied == bool(o.network["denied"]) or o.enforced["network_denials"] == "not observed"
+        assert o.error_code == (None if o.exit_code == 0 else "SANDBOX_NETWORK_DENIED" if denied else "COMMAND_FAILED")
     return o
 
 

@@ -87,13 +87,24 @@ def new_id():
     return "sbx_" + secrets.token_hex(16)
 
 
-def create_message(box=None, tmpfs=(), volumes=(), **values):
-    """The bytes of a CREATE. tmpfs: dicts of spawner_tmpfs; volumes: dicts of spawner_volume."""
+MODES = {"none": 0, "allow": 1, "open": 2}
+
+
+def put_network(m, name, mode=None, rules="", **values):
+    """rules: as spec_network_rules() writes them."""
+    if mode is not None:
+        put(m, "spawner_network", layout()["structs"][name]["network"][0],
+            **{"mode": MODES.get(mode, mode), "size": len(rules), "rules": rules, "owner": "uid:0", **values})
+
+
+def create_message(box=None, tmpfs=(), volumes=(), network=None, **values):
+    """The bytes of a CREATE. tmpfs: dicts of spawner_tmpfs; volumes: dicts of spawner_volume; network: put_network()'s."""
     m = bytearray(size_of("spawner_create"))
     put(m, "spawner_create", **{**dict(
         id=box or new_id(), image="host", runtime="native", profile="default", hostname="sandbox", memory_bytes=128 << 20,
         memory_swap_bytes=0, cpus_millis=1000, pids_limit=32, uid=65534, gid=65534,
         tmpfs_count=len(tmpfs), volume_count=len(volumes)), **values})
+    put_network(m, "spawner_create", **(network or {}))
     for field, name, rows in (("tmpfs", "spawner_tmpfs", tmpfs), ("volumes", "spawner_volume", volumes)):
         for i, row in enumerate(rows):
             put(m, name, layout()["structs"]["spawner_create"][field][0] + i * size_of(name), **row)
@@ -148,6 +159,13 @@ class Client:
             fields["id"] = box
         put(m, name, **fields)
         return self.answer(self.send(kind, m), timeout)
+
+    def change(self, box, timeout=30, **network):
+        """NETWORK: other rules."""
+        m = bytearray(size_of("spawner_change"))
+        put(m, "spawner_change", id=box)
+        put_network(m, "spawner_change", **network)
+        return self.answer(self.send("NETWORK", m), timeout)
 
     def list(self):
         sequence = self.send("LIST", bytearray(size_of("spawner_done")))

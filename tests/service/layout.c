@@ -39,6 +39,17 @@ static void create(void)
 	NUMBER(spawner_create, volume_count);
 	FIELD(spawner_create, tmpfs, sizeof(struct spawner_tmpfs));
 	FIELD(spawner_create, volumes, sizeof(struct spawner_volume));
+	FIELD(spawner_create, network, sizeof(struct spawner_network));
+	END;
+	BEGIN(spawner_network);
+	NUMBER(spawner_network, mode);
+	NUMBER(spawner_network, size);
+	TEXT(spawner_network, owner);
+	TEXT(spawner_network, rules);
+	END;
+	BEGIN(spawner_change);
+	TEXT(spawner_change, id);
+	FIELD(spawner_change, network, sizeof(struct spawner_network));
 	END;
 	BEGIN(spawner_tmpfs);
 	TEXT(spawner_tmpfs, path);
@@ -82,6 +93,7 @@ static void answers(void)
 	TEXT(spawner_created, enforced.cpu);
 	TEXT(spawner_created, enforced.disk);
 	TEXT(spawner_created, enforced.seccomp);
+	TEXT(spawner_created, enforced.network);
 	NUMBER(spawner_created, enforced.uid);
 	NUMBER(spawner_created, enforced.rootless);
 	NUMBER(spawner_created, enforced.user_namespace);

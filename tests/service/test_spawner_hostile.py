@@ -266,3 +266,83 @@ def test_one_that_hangs_up_in_the_middle_of_everything(server):
     for row in c.list():
         c.end(row.created.id)
     nothing_left(server)
+
+
+# ------------------------------------------------------------------------------------------------------- the network
+
+OPERATOR = """policy:
+  network: allow
+  network_deny: ["denied.test"]
+  network_private: ["127.0.0.0/8"]
+credentials:
+  mine:
+    host: api.test
+    header: Authorization
+    value: "Bearer {}"
+    command: ["/bin/echo", "of-the-operator-only"]
+    owners: ["uid:1000"]
+"""
+
+
+@pytest.fixture
+def networked():
+    with spawner.Spawner(uid=SERVICE, gid=SERVICE, config=OPERATOR) as s:
+        s.client().close()
+        yield s
+
+
+@pytest.mark.parametrize("network,errnums", [
+    (dict(mode="open"), [errno.EPERM, 0]),
+    (dict(mode=3), [errno.EBADMSG]), (dict(mode=0xffffffff), [errno.EBADMSG]),
+    (dict(mode="none", rules="allow a.test\n"), [errno.EBADMSG]), (dict(mode="none"), [errno.EBADMSG]),
+    (dict(mode="allow", size=0xffffffff), [errno.EBADMSG]), (dict(mode="allow", rules="allow a.test\n", size=5), [errno.EBADMSG]),
+    (dict(mode="allow", rules="allow a.test"), [errno.EBADMSG]), (dict(mode="allow", rules="allow a\0b\n"), [errno.EBADMSG]),
+    (dict(mode="allow", rules="include /etc/shadow\n"), [errno.EBADMSG]), (dict(mode="allow", rules="allow\n"), [errno.EBADMSG]),
+    (dict(mode="allow", rules="\n\n"), [errno.EBADMSG]), (dict(mode="allow", rules="allow *\n"), [0, errno.EINVAL]),
+    (dict(mode="allow", rules="allow 10.0.0.1:80\n"), [errno.EPERM, 0]),
+    (dict(mode="allow", rules="allow a.test within=10.0.0.0/8\n"), [errno.EPERM, 0]),
+    (dict(mode="allow", rules="allow 169.254.169.254:80\n"), [errno.EPERM, 0]),
+    (dict(mode="allow", rules="preset ../../etc/passwd\n"), [0, errno.EINVAL]),
+    (dict(mode="allow", rules="preset no-such\n"), [errno.ENOENT]),
+    (dict(mode="allow", rules="allow api.test\ncredential no-such\n"), [errno.ENOENT]),
+    (dict(mode="allow", rules="allow api.test\ncredential mine\n"), [errno.EPERM]),
+    (dict(mode="allow", rules="allow api.test\ncredential mine\n", owner="uid:1001"), [errno.EPERM]),
+    (dict(mode="allow", owner=b"x" * 72), [errno.EBADMSG]), (dict(mode="allow", owner="a\nb"), [errno.EBADMSG])])
+def test_no_mode_rule_or_credential_beyond_the_policy(networked, network, errnums):
+    """Neither when it is made nor afterwards; and what is refused leaves nothing."""
+    c = Impostor(networked.path)
+    a = c.try_create(**WITHIN, network=network)
+    assert a.type == "REFUSED" and a.errnum in errnums, a
+    assert "of-the-operator-only" not in a.text
+    box = c.create(**WITHIN, network=dict(mode="allow", rules="allow a.test\n")).id
+    a = c.change(box, **network)
+    if network != dict(mode="none"):
+        assert a.type == "REFUSED" and a.errnum in (*errnums, errno.EINVAL), a
+        assert "of-the-operator-only" not in a.text
+    c.end(box)
+    c.close()
+
+
+def test_changes_of_what_is_not_there(networked):
+    c = Impostor(networked.path)
+    assert c.change("sbx_" + 32 * "0", mode="allow").errnum == errno.ESRCH
+    assert c.change("../../etc", mode="allow").errnum == errno.EBADMSG
+    plain = c.create(**WITHIN).id
+    assert c.change(plain, mode="allow").errnum == errno.EINVAL
+    c.end(plain)
+    c.close()
+
+
+def test_a_hundred_changes_make_nobody_wait(networked):
+    """More at a time than are carried out: refused, and the rest goes on."""
+    c = Impostor(networked.path)
+    box = c.create(**WITHIN, network=dict(mode="allow")).id
+    m = bytearray(spawner.size_of("spawner_change"))
+    spawner.put(m, "spawner_change", id=box)
+    spawner.put_network(m, "spawner_change", mode="allow", rules="allow a.test\n")
+    sequences = [c.send("NETWORK", m) for _ in range(100)]
+    answers = [c.answer(s, 60) for s in sequences]
+    assert {a.type for a in answers} <= {"DONE", "REFUSED"} and "DONE" in {a.type for a in answers}
+    assert all(a.errnum == errno.EAGAIN for a in answers if a.type == "REFUSED")
+    c.end(box)
+    c.close()

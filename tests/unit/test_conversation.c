@@ -194,6 +194,54 @@ static void test_process(void **state)
 	assert_int_equal(process(r, "a", 2), BAD);
 }
 
+static int listening(struct listening_record r, const void *text, size_t size)
+{
+	unsigned char payload[1024];
+	struct listening_record got;
+	const char *line;
+	int result;
+
+	memcpy(payload, &r, sizeof r);
+	memcpy(payload + sizeof r, text, size);
+	result = listening_record_decode(payload, (uint32_t)(sizeof r + size), &got, &line);
+	if (result == 0) {
+		assert_memory_equal(&got, &r, sizeof r);
+		assert_memory_equal(line, text, size);
+	}
+	return result;
+}
+
+static void test_listening(void **state)
+{
+	const struct listening_record good = {
+		.address = {127, 0, 0, 1}, .family = 4, .port = 80, .pid = 7, .number = 1};
+	struct listening_record r = good;
+
+	(void)state;
+	assert_int_equal(listening(r, "a b", 4), OK);
+	assert_int_equal(listening(r, "a\nb", 4), BAD);
+	assert_int_equal(listening(r, "a", 1), BAD);
+	r.address[15] = 1; /* more of an IPv4 address than it has */
+	assert_int_equal(listening(r, "a", 2), BAD);
+	r.family = 6;
+	assert_int_equal(listening(r, "a", 2), OK);
+	r.family = 5;
+	assert_int_equal(listening(r, "a", 2), BAD);
+	r = good;
+	r.port = 0;
+	assert_int_equal(listening(r, "a", 2), BAD);
+	r.port = 65536;
+	assert_int_equal(listening(r, "a", 2), BAD);
+	r = good;
+	r.pid = 0; /* nobody, and yet a command */
+	assert_int_equal(listening(r, "", 1), BAD);
+	r.number = 0;
+	assert_int_equal(listening(r, "", 1), OK);
+	assert_int_equal(listening(r, "a", 2), BAD);
+	r.pid = 1u << 30;
+	assert_int_equal(listening(r, "a", 2), BAD);
+}
+
 static int room(struct room_record r, const char *path, size_t size)
 {
 	unsigned char payload[8192];
@@ -396,12 +444,13 @@ static void test_keep_cap(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_begun),       cmocka_unit_test(test_offset),
-		cmocka_unit_test(test_ended),       cmocka_unit_test(test_command),
-		cmocka_unit_test(test_process),     cmocka_unit_test(test_room),
-		cmocka_unit_test(test_entry_names), cmocka_unit_test(test_entry_lengths),
-		cmocka_unit_test(test_entry_shape), cmocka_unit_test(test_event),
-		cmocka_unit_test(test_keep),        cmocka_unit_test(test_keep_cap),
+		cmocka_unit_test(test_begun),         cmocka_unit_test(test_offset),
+		cmocka_unit_test(test_ended),         cmocka_unit_test(test_command),
+		cmocka_unit_test(test_process),       cmocka_unit_test(test_listening),
+		cmocka_unit_test(test_room),          cmocka_unit_test(test_entry_names),
+		cmocka_unit_test(test_entry_lengths), cmocka_unit_test(test_entry_shape),
+		cmocka_unit_test(test_event),         cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_keep_cap),
 	};
 
 	return cmocka_run_group_tests_name("conversation", tests, NULL, NULL);

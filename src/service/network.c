@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/network.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/fd.h"
+#include "service/box.h"
+
+enum {
+	RECORDS_A_TURN = 64, /* the loop is others' too */
+	ROWS_MAX = 64,       /* of different connections in one audit row */
+	REFUSED_MAX = 32,    /* that are shown */
+	WRITE_MS = 1000,
+	/* Its end may come before the sandbox's own: only when that goes on is it told. */
+	GONE_MS = 1000,
+};
+
+/* Connections that are alike, in a row of the audit that is not written yet. */
+struct row {
+	struct egress_record record; /* of the first */
+	uint64_t count, sent, received, duration_us;
+};
+
+struct network {
+	struct box *box; /* NULL: closed, and freed by the loop */
+	int fd;
+	uv_poll_t poll;
+	uv_timer_t clock;
+	unsigned handles;
+	bool ended;                 /* hung up, or has talked nonsense */
+	uint64_t write_us, gone_us; /* 0: not due */
+	uint32_t sequence, last, acknowledged;
+	struct network_flush *flushes;
+	struct network_listener *listeners;
+	struct network_usage usage; /* of this connection */
+	uint64_t failed;
+	struct egress_totals totals; /* its own count, since its beginning */
+	struct row rows[ROWS_MAX];
+	size_t row_count;
+	uint64_t unlisted; /* alike no row, and there was no room */
+	json_t *refused;
+};
+
+static void arm(struct network *n);
+static void on_clock(uv_timer_t *t);
+
+/* ---- the audit ---- */
+
+static const char *verdict_name(uint32_t verdict)
+{
+	static const char *const names[] = {[EGRESS_DENIED] = "denied",
+					    [EGRESS_ALLOWED] = "allowed",
+					    [EGRESS_FAILED] = "failed"};
+
+	return names[verdict];
+}
+
+static json_t *text_or_null(const char *text)
+{
+	json_t *j = *text ? json_string(text) : NULL;
+
+	return j ? j : json_null();
+}
+
+static json_t *row_json(const struct row *r)
+{
+	const struct egress_record *c = &r->record;
+
+	return json_pack("{so si so ss so so so so sI sI sI sI so}", "host", text_or_null(c->host),
+			 "port", (int)c->port, "address", text_or_null(c->address), "verdict",
+			 verdict_name(c->verdict), "rule", text_or_null(c->rule), "credential",
+			 text_or_null(c->credential), "method", text_or_null(c->method), "path",
+			 text_or_null(c->path), "count", (json_int_t)r->count, "bytes_sent",
+			 (json_int_t)r->sent, "bytes_received", (json_int_t)r->received,
+			 "duration_ms", (json_int_t)(r->duration_us / 1000), "at",
+			 time_json((int64_t)c->started_ms));
+}
+
+/* One audit row for all that came since the last, then the acknowledgement. */
+static void write_rows(struct network *n)
+{
+	struct box *b = n->box;
+	json_t *list = json_array();
+
+	n->write_us = 0;
+	if (n->row_count == 0 && n->unlisted == 0) {
+		json_decref(list);
+		return;
+	}
+	for (size_t i = 0; i < n->row_count; i++)
+		json_array_append_new(list, row_json(&n->rows[i]));
+	audit(b->service, b->stored.owner, b->stored.session, "network.connections", b->stored.id,
+	      json_pack("{so sI}", "connections", list, "more", (json_int_t)n->unlisted));
+	n->row_count = 0;
+	n->unlisted = 0;
+	if (service_commit(b->service) < 0 || n->ended || n->acknowledged == n->last)
+		return;
+	if (egress_ask(n->fd, EGRESS_ACK, n->last) == 0)
+		n->acknowledged = n->last;
+}
+
+static bool is_alike(const struct egress_record *a, const struct egress_record *b)
+{
+	return a->verdict == b->verdict && a->port == b->port && strcmp(a->host, b->host) == 0 &&
+	       strcmp(a->address, b->address) == 0 && strcmp(a->rule, b->rule) == 0 &&
+	       strcmp(a->credential, b->credential) == 0 && strcmp(a->method, b->method) == 0 &&
+	       strcmp(a->path, b->path) == 0;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	return a > INT64_MAX - b || b > INT64_MAX ? INT64_MAX : a + b;
+}
+
+static void add_row(struct network *n, const struct egress_record *r)
+{
+	struct row *row = n->rows;
+
+	while (row < n->rows + n->row_count && !is_alike(&row->record, r))
+		row++;
+	if (row == n->rows + ROWS_MAX) {
+		n->unlisted++;
+		return;
+	}
+	if (row == n->rows + n->row_count) {
+		*row = (struct row){.record = *r};
+		n->row_count++;
+	}
+	row->count++;
+	row->sent = plus(row->sent, r->sent);
+	row->received = plus(row->received, r->received);
+	row->duration_us = plus(row->duration_us, r->duration_us);
+	if (!n->write_us)
+		n->write_us = now_us() + WRITE_MS * 1000ull;
+}
+
+/* ---- counting ---- */
+
+static void count(struct network_usage *u, const struct egress_record *r)
+{
+	u->bytes_sent = plus(u->bytes_sent, r->sent);
+	u->bytes_received = plus(u->bytes_received, r->received);
+	if (r->verdict != EGRESS_DENIED) {
+		u->allowed++;
+		return;
+	}
+	u->denied++;
+	network_usage_refused(u, *r->host ? r->host : r->address, (uint16_t)r->port);
+}
+
+static void show_refused(struct network *n, const struct egress_record *r)
+{
+	if (!n->refused)
+		n->refused = json_array();
+	json_array_append_new(
+		n->refused,
+		json_pack("{so si so so so}", "host", text_or_null(*r->host ? r->host : r->address),
+			  "port", (int)r->port, "rule", text_or_null(r->rule), "why",
+			  text_or_null(r->why), "at", time_json((int64_t)r->started_ms)));
+	if (json_array_size(n->refused) > REFUSED_MAX)
+		json_array_remove(n->refused, 0);
+}
+
+static void take_record(struct network *n, const struct egress_record *r)
+{
+	struct metrics *m = &n->box->service->metrics;
+
+	n->last = r->header.sequence;
+	count(&n->usage, r);
+	for (struct network_listener *l = n->listeners; l; l = l->next)
+		if ((int64_t)r->started_ms >= l->since_ms)
+			count(l->usage, r);
+	m->connections[r->verdict]++;
+	m->connection_bytes = plus(m->connection_bytes, plus(r->sent, r->received));
+	if (r->verdict == EGRESS_DENIED)
+		show_refused(n, r);
+	if (r->verdict == EGRESS_FAILED)
+		n->failed++;
+	add_row(n, r);
+}
+
+/* ---- waiting ---- */
+
+/* Told one after the other; each may add or remove others. sequence 0: all; else those up to it. */
+static void tell(struct network *n, uint32_t sequence, uint64_t now)
+{
+	for (struct network_flush **at = &n->flushes; *at;) {
+		struct network_flush *f = *at;
+
+		if (sequence ? f->sequence > sequence : now < f->until_us) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		f->box = NULL;
+		f->done(f);
+		if (!n->box) /* closed meanwhile */
+			return;
+		at = &n->flushes;
+	}
+}
+
+static void take_totals(struct network *n, const struct egress_totals *t)
+{
+	n->totals = *t;
+	write_rows(n);
+	tell(n, t->header.sequence, 0);
+}
+
+/* It is gone, or not to be believed: nothing is let out of the sandbox any more, for nobody else holds the listeners. */
+static void end(struct network *n)
+{
+	n->ended = true;
+	uv_poll_stop(&n->poll);
+	write_rows(n);
+	n->gone_us = now_us() + GONE_MS * 1000ull;
+	tell(n, 0, UINT64_MAX);
+	if (n->box)
+		arm(n);
+}
+
+static void read_some(struct network *n)
+{
+	union egress_answer a;
+
+	for (int i = 0; i < RECORDS_A_TURN && n->box && !n->ended; i++) {
+		int r = egress_receive(n->fd, &a);
+
+		if (r == -EAGAIN)
+			break;
+		if (r == 0 && a.header.type == EGRESS_RECORD)
+			take_record(n, &a.record);
+		else if (r == 0 && a.header.type == EGRESS_TOTALS)
+			take_totals(n, &a.totals);
+		else
+			end(n);
+	}
+	if (n->box)
+		arm(n);
+}
+
+static void on_ready(uv_poll_t *p, int status, int events)
+{
+	struct network *n = p->data;
+
+	(void)events;
+	if (status < 0)
+		end(n);
+	else
+		read_some(n);
+}
+
+/* ---- clocks ---- */
+
+static void tell_gone(struct network *n)
+{
+	struct box *b = n->box;
+
+	n->gone_us = 0;
+	if (b->killing || b->stored.state == STATE_ENDED)
+		return;
+	log_event("network.gone", json_pack("{ss}", "sandbox", b->stored.id));
+	audit(b->service, "system", NULL, "network.gone", b->stored.id, NULL);
+	event_emit(b->service, "sandbox.network_gone", b, NULL, NULL);
+	snprintf(b->created.enforced.network, sizeof b->created.enforced.network, "netns");
+	box_keep_enforced(b);
+	box_keep_enforced_text(b);
+	box_write_again(b);
+}
+
+static void on_clock(uv_timer_t *t)
+{
+	struct network *n = t->data;
+	uint64_t now = now_us();
+
+	if (n->write_us && now >= n->write_us)
+		write_rows(n);
+	if (n->gone_us && now >= n->gone_us)
+		tell_gone(n);
+	tell(n, 0, now);
+	if (n->box)
+		arm(n);
+}
+
+static void arm(struct network *n)
+{
+	uint64_t at = UINT64_MAX, now = now_us();
+
+	if (n->write_us)
+		at = n->write_us;
+	if (n->gone_us && n->gone_us < at)
+		at = n->gone_us;
+	for (const struct network_flush *f = n->flushes; f; f = f->next)
+		if (f->until_us < at)
+			at = f->until_us;
+	if (at == UINT64_MAX)
+		uv_timer_stop(&n->clock);
+	else
+		uv_timer_start(&n->clock, on_clock, at > now ? (at - now + 999) / 1000 : 0, 0);
+}
+
+/* ---- opening and closing ---- */
+
+static void on_closed(uv_handle_t *h)
+{
+	struct network *n = h->data;
+
+	if (--n->handles)
+		return;
+	fd_close(&n->fd);
+	network_usage_done(&n->usage);
+	json_decref(n->refused);
+	free(n);
+}
+
+void network_close(struct box *b)
+{
+	struct network *n = TAKE_PTR(b->network);
+
+	if (!n)
+		return;
+	write_rows(n);
+	for (struct network_listener *l = n->listeners; l; l = l->next)
+		l->box = NULL;
+	for (struct network_flush *f = n->flushes; f; f = f->next)
+		f->box = NULL;
+	n->box = NULL;
+	uv_poll_stop(&n->poll);
+	uv_timer_stop(&n->clock);
+	uv_close((uv_handle_t *)&n->poll, on_closed);
+	uv_close((uv_handle_t *)&n->clock, on_closed);
+}
+
+static bool has_network(const struct box *b)
+{
+	return strncmp(b->created.enforced.network, "egress", 6) == 0;
+}
+
+/* -1: without a connection, *ret_fd is a socket all the same: something to poll. */
+static int connect_to(const struct box *b, int *ret_fd)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/sandboxes/%s/egress",
+			 b->service->config.runtime_dir, b->stored.id);
+
+	*ret_fd = fd;
+	return fd < 0 || n >= (int)sizeof a.sun_path ? -1
+						     : connect(fd, (struct sockaddr *)&a, sizeof a);
+}
+
+void network_open(struct box *b)
+{
+	struct network *n;
+	int fd = -1, r;
+
+	if (b->network || !has_network(b))
+		return;
+	n = calloc(1, sizeof *n);
+	r = connect_to(b, &fd);
+	if (!n || fd < 0 || uv_poll_init(&b->service->loop, &n->poll, fd) < 0 ||
+	    uv_timer_init(&b->service->loop, &n->clock) < 0) {
+		fd_close(&fd);
+		free(n);
+		return;
+	}
+	n->box = b;
+	n->fd = fd;
+	n->poll.data = n->clock.data = n;
+	n->handles = 2;
+	b->network = n;
+	/* One that cannot be reached has ended: that is told as any other's end. */
+	if (r < 0 || egress_ask(fd, EGRESS_WATCH, 1) < 0 ||
+	    egress_ask(fd, EGRESS_FLUSH, ++n->sequence) < 0 ||
+	    uv_poll_start(&n->poll, UV_READABLE, on_ready) < 0)
+		end(n);
+}
+
+void network_listen(struct box *b, struct network_listener *l, struct network_usage *usage,
+		    int64_t since_ms)
+{
+	if (!b->network)
+		return;
+	*l = (struct network_listener){
+		.next = b->network->listeners, .usage = usage, .since_ms = since_ms, .box = b};
+	b->network->listeners = l;
+}
+
+void network_unlisten(struct network_listener *l)
+{
+	struct network_listener **at;
+
+	if (!l->box)
+		return;
+	for (at = &l->box->network->listeners; *at != l;)
+		at = &(*at)->next;
+	*at = l->next;
+	l->box = NULL;
+}
+
+bool network_flush(struct box *b, struct network_flush *f, unsigned limit_ms)
+{
+	struct network *n = b->network;
+	struct network_flush **at;
+
+	if (!n || n->ended || egress_ask(n->fd, EGRESS_FLUSH, n->sequence + 1) < 0)
+		return false;
+	f->sequence = ++n->sequence;
+	f->until_us = now_us() + limit_ms * 1000ull;
+	f->box = b;
+	f->next = NULL;
+	for (at = &n->flushes; *at;)
+		at = &(*at)->next;
+	*at = f;
+	arm(n);
+	return true;
+}
+
+void network_unflush(struct network_flush *f)
+{
+	struct network_flush **at;
+
+	if (!f->box)
+		return;
+	for (at = &f->box->network->flushes; *at != f;)
+		at = &(*at)->next;
+	*at = f->next;
+	f->box = NULL;
+}
+
+void network_drain(struct box *b)
+{
+	if (b->network && !b->network->ended)
+		read_some(b->network);
+}
+
+/* ---- for readers ---- */
+
+const char *network_capture(const struct box *b)
+{
+	static const char *const names[] = {NULL, "ports", "redirect"};
+
+	return b->created.capture < ARRAY_SIZE(names) ? names[b->created.capture] : NULL;
+}
+
+const char *network_state(const struct box *b)
+{
+	return !b->network ? "none" : b->network->ended ? "ended" : "serving";
+}
+
+json_t *network_refused_json(const struct box *b)
+{
+	json_t *j = b->network ? b->network->refused : NULL;
+
+	return j ? json_deep_copy(j) : json_array();
+}
+
+static json_int_t most(uint64_t a, uint64_t b)
+{
+	uint64_t n = a > b ? a : b;
+
+	return n > INT64_MAX ? INT64_MAX : (json_int_t)n;
+}
+
+/* Its own totals are of its whole life, what we have counted is newer. */
+json_t *network_usage_json(const struct box *b)
+{
+	const struct network *n = b->network;
+
+	if (!n)
+		return json_pack("{si si si si si}", "allowed", 0, "denied", 0, "failed", 0,
+				 "bytes", 0, "open", 0);
+	return json_pack("{sI sI sI sI sI}", "allowed",
+			 most(n->totals.allowed, n->usage.allowed - n->failed), "denied",
+			 most(n->totals.denied, n->usage.denied), "failed",
+			 most(n->totals.failed, n->failed), "bytes",
+			 most(n->totals.bytes, plus(n->usage.bytes_sent, n->usage.bytes_received)),
+			 "open", most(n->totals.open, 0));
+}

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of a service's sandboxes: what is allowed and refused, told in results, objects and the audit, changed while they run,
+and what becomes of it when the process that connects, the spawner, or cloched dies. Servers are real ones on loopback, reached by
+the operator's `resolve` and `network_private`."""
+import contextlib
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import cloche
+import pytest
+import service as services
+from contract import until
+from service import outcome
+
+NAMES = {"allowed.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
+POLICY = {"network_private": ["127.0.0.0/8"]}
+SECRET = "s3cret-of-the-operator-0123456789"
+
+
+class Web(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.port, self.asked = self.server_address[1], []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append((self.headers.get("Host"), self.path))
+        body = b"hello from outside"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def web():
+    w = Web()
+    yield w
+    w.shutdown()
+    w.server_close()
+
+
+def a_service(**more):
+    return services.Service(policy={**POLICY, **more.pop("policy", {})}, more={"resolve": NAMES, **more.pop("more", {})}, **more)
+
+
+@pytest.fixture(scope="module")
+def networked():
+    cloche.need("native")
+    cloche.need("service")
+    with a_service() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(networked):
+    return networked.key("network")
+
+
+def rule(web, host="allowed.test"):
+    return f"{host}:{web.port} within=127.0.0.0/8"
+
+
+def fetch(web, host="allowed.test", path="/"):
+    return ["curl", "-sS", "-f", "-m", "10", f"http://{host}:{web.port}{path}"]
+
+
+@pytest.fixture
+def box(client, web):
+    b = client.box(network="allow", allow=[rule(web)])
+    yield b
+    client.request("DELETE", b.path)
+
+
+def egress_of(service):
+    """Host pids of the processes that connect, and serve."""
+    found = []
+    for pid in service.processes():
+        with contextlib.suppress(OSError):
+            if os.path.basename(os.path.realpath(f"/proc/{pid}/exe")) == "cloche-egress":
+                found.append(pid)
+    return found
+
+
+def network(box):
+    return box.expect(200, "GET", "/network").json
+
+
+def audited(service, box):
+    rows = [r for r in service.root.get("/v1/audit", limit=1000)["rows"] if r["object"] == box]
+    return [c for r in rows if r["action"] == "network.connections" for c in r["details"]["connections"]]
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+def test_a_run_reaches_what_is_allowed(client, web):
+    r = client.run(fetch(web), network="allow", allow=[rule(web)])
+    assert (r.ok, r.out, r.error_code) == (True, b"hello from outside", None)
+    n = r.json["network"]
+    assert n["allowed"] == 1 and n["denied"] == [] and n["bytes_received"] > 18 and n["bytes_sent"] > 18
+    assert r.enforced["network"] == "egress proxy + netns" and r.enforced["network_denials"] == "observed"
+
+
+@pytest.mark.parametrize("body", [{"network": "allow"}, {"network": "allow", "allow": []}, {"network": "allow", "allow": ["x.test"]}])
+def test_a_refused_run_says_so(client, web, body):
+    r = client.run(fetch(web), **body)
+    assert (r.reason, r.error_code, r.exit_code, r.retryable) == ("exited", "SANDBOX_NETWORK_DENIED", 22, False)
+    assert r.limits_hit == ["network_denied"] and r.json["network"]["denied"] == [{"host": "allowed.test", "port": web.port, "count": 1}]
+    assert f"allowed.test:{web.port}" in r.message and f"allowed.test:{web.port}" in r.model_message
+
+
+def test_refusals_that_did_not_matter(client, web):
+    """The command succeeded: no error, but it is told."""
+    r = client.run(["sh", "-c", f"curl -sf http://other.test:{web.port}/; true"], network="allow", allow=[rule(web)])
+    assert (r.ok, r.error_code, r.limits_hit) == (True, None, ["network_denied"])
+    r = client.run(["sh", "-c", "exit 3"], network="allow")
+    assert (r.error_code, r.limits_hit, r.json["network"]["denied"]) == ("COMMAND_FAILED", [], [])
+
+
+def test_without_a_network_nothing_is_observed(client, web):
+    r = client.run(fetch(web))
+    assert r.error_code == "COMMAND_FAILED" and r.enforced["network_denials"] == "not observed" and r.enforced["network"] == "netns"
+    assert r.json["network"]["capture"] is None if "capture" in r.json["network"] else True
+
+
+def test_with_a_service_and_without_it_is_the_same(networked, client, web):
+    """The same command, told the same way by both."""
+    def told(r):
+        return (r["ok"], r["reason"], r["error_code"], r["exit_code"], r["limits_hit"], r["message"], r["model_message"],
+                [(d["host"], d["port"]) for d in r["network"]["denied"]])
+    there = client.run(fetch(web, "evil.test"), network="allow", allow=[rule(web)]).json
+    done = subprocess.run([cloche.binary(), "run", "--direct", "--json", "--network", "allow", "--allow", rule(web), "--",
+                           *fetch(web, "evil.test")], capture_output=True, env=cloche.environment(), timeout=30)
+    import json
+    assert told(json.loads(done.stdout)) == told(there)
+
+
+def test_every_connection_is_in_the_audit(networked, client, web):
+    r = client.run(["sh", "-c", f"for i in 1 2 3; do curl -sf http://allowed.test:{web.port}/private?token=abc; done;"
+                    f" curl -sf http://other.test:{web.port}/x; true"], network="allow", allow=[rule(web)])
+    rows = audited(networked, r.json["sandbox"])
+    allowed = [c for c in rows if c["verdict"] == "allowed"]
+    assert sum(c["count"] for c in allowed) == 3 and {c["host"] for c in allowed} == {"allowed.test"}
+    assert {c["address"] for c in allowed} == {"127.0.0.1"} and all(c["rule"].startswith("allow allowed.test") for c in allowed)
+    assert sum(c["bytes_received"] for c in allowed) >= 3 * 18
+    denied = [c for c in rows if c["verdict"] == "denied"]
+    assert [(c["host"], c["port"], c["count"]) for c in denied] == [("other.test", web.port, 1)]
+    assert "token=abc" not in str(rows)
+    assert networked.root.get("/v1/audit/verify")["ok"] is True
+
+
+def test_exec_is_told_what_happened_during_it(box, web):
+    first = box.exec(fetch(web, "one.test"))
+    second = box.exec(fetch(web))
+    third = box.exec(fetch(web, "three.test"))
+    assert [d["host"] for d in first.json["network"]["denied"]] == ["one.test"] and first.error_code == "SANDBOX_NETWORK_DENIED"
+    assert second.ok and second.json["network"]["denied"] == [] and second.limits_hit == []
+    assert [d["host"] for d in third.json["network"]["denied"]] == ["three.test"]
+
+
+def test_the_object_counts_and_the_resource_shows(box, web):
+    box.exec(fetch(web))
+    box.exec(fetch(web, "one.test"))
+    n = network(box)
+    assert (n["mode"], n["allow"], n["state"]) == ("allow", [rule(web)], "serving") and n["capture"] in ("redirect", "ports")
+    assert n["usage"]["allowed"] == 1 and n["usage"]["denied"] == 1 and n["usage"]["bytes"] > 0 and n["usage"]["open"] == 0
+    assert [(r["host"], r["port"]) for r in n["refused"]] == [("one.test", web.port)] and n["refused"][0]["why"]
+    assert box.object()["usage"]["network"]["denied"] == 1
+    ended = box.kill()
+    assert until(lambda: box.client.get(box.path)["usage"]["network"])["allowed"] == 1 and ended
+
+
+def test_metrics(networked, box, web):
+    def counted():
+        text = networked.root.request("GET", "/metrics").body.decode()
+        return {v: int(line.split()[1]) for line in text.splitlines() for v in ("allowed", "denied")
+                if line.startswith(f'cloche_connections_total{{verdict="{v}"}}')}
+    before = counted()
+    box.exec(fetch(web))
+    box.exec(fetch(web, "one.test"))
+    after = counted()
+    assert {v: after[v] - before[v] for v in after} == {"allowed": 1, "denied": 1}
+
+
+# ----------------------------------------------------------------------------------------------------- live change
+
+
+def test_rules_change_while_it_runs(networked, box, web):
+    assert not box.exec(fetch(web, "other.test")).ok
+    n = box.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule(web, "other.test")]}).json
+    assert n["allow"] == [rule(web, "other.test")]
+    assert box.exec(fetch(web, "other.test")).ok and not box.exec(fetch(web)).ok
+    box.expect(200, "PUT", "/network", json={"mode": "none"})
+    assert not box.exec(fetch(web, "other.test")).ok and network(box)["mode"] == "none"
+    box.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule(web)], "deny": ["other.test"]})
+    assert box.exec(fetch(web)).ok
+    changes = [r for r in networked.root.get("/v1/audit", limit=1000)["rows"]
+               if r["action"] == "network.change" and r["object"] == box.id]
+    assert [c["details"]["mode"] for c in changes] == ["allow", "none", "allow"]
+
+
+@pytest.mark.parametrize("body,status", [({}, 400), ([], 400), ({"mode": "maybe"}, 400), ({"mode": "allow", "allow": ["*"]}, 400),
+                                         ({"mode": "allow", "allow": [""]}, 400), ({"mode": "allow", "allow": ["http://"]}, 400),
+                                         ({"mode": "none", "allow": ["a.test"]}, 400), ({"mode": "allow", "rules": []}, 400),
+                                         ({"mode": "allow", "network": "allow"}, 400),
+                                         ({"mode": "allow", "allow": ["10.0.0.1:80"]}, 403),
+                                         ({"mode": "allow", "allow": ["a.test within=10.0.0.0/8"]}, 403),
+                                         ({"mode": "allow", "preset": ["no-such"]}, (400, 404, 409)),
+                                         ({"mode": "allow", "credential": ["no-such"]}, 409)])
+def test_bad_rules_leave_the_old_ones(box, web, body, status):
+    r = box.request("PUT", "/network", json=body)
+    assert r.status in (status if isinstance(status, tuple) else (status,)), r
+    assert r.json["detail"]
+    assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+def test_one_without_a_network_cannot_get_one(client):
+    b = client.box()
+    try:
+        assert "without a network" in b.problem(409, "CONFLICT", "PUT", "/network", json={"mode": "allow"})["detail"]
+        n = network(b)
+        assert (n["mode"], n["state"], n["capture"], n["refused"]) == ("none", "none", None, [])
+    finally:
+        b.kill()
+
+
+def test_cloche_network(networked, client, web):
+    env = cloche.environment({"CLOCHE_SOCKET": f"127.0.0.1:{networked.port}", "CLOCHE_API_KEY": client.secret})
+
+    def cli(*args, status=0):
+        r = subprocess.run([cloche.binary(), *args], capture_output=True, env=env, timeout=30)
+        assert r.returncode == status, r
+        return r.stdout.decode()
+    one = cli("create", "--network", "allow", "--allow", rule(web)).strip()
+    try:
+        assert cli("exec", one, "--", *fetch(web)) == "hello from outside"
+        assert f"allow {rule(web)}" in cli("network", "show", one)
+        cli("network", "set", one, "--network", "allow", "--allow", "else.test")
+        cli("exec", one, "--", *fetch(web), status=22)
+        shown = cli("network", "show", one)
+        assert "allow else.test" in shown and "allowed.test" in shown and "1 refused" in shown
+        cli("network", "set", one, status=125)
+        cli("network", "show", one, "--allow", "x.test", status=2)
+        cli("network", "hide", one, status=2)
+    finally:
+        cli("kill", one)
+
+
+# ------------------------------------------------------------------------------------------------- owners, policy
+
+
+def test_owners_are_apart(networked, box):
+    other = networked.key("stranger")
+    assert other.request("GET", box.path + "/network").status == 404
+    assert other.request("PUT", box.path + "/network", json={"mode": "open"}).status == 404
+
+
+def test_the_operators_ceiling(web):
+    with a_service(policy={"network": "allow", "network_deny": [f"other.test:{web.port}"]}) as one:
+        c = one.key()
+        r = c.request("POST", "/v1/sandboxes", json={"network": "open"})
+        assert r.status == 403 and "network" in r.json["detail"]
+        b = c.box(network="allow", allow=[rule(web), rule(web, "other.test")])
+        assert b.exec(fetch(web)).ok and not b.exec(fetch(web, "other.test")).ok
+        assert b.request("PUT", "/network", json={"mode": "open"}).status == 403
+        b.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule(web, "other.test")]})
+        assert not b.exec(fetch(web, "other.test")).ok
+
+
+def test_no_private_addresses_without_the_operator(web):
+    with services.Service(more={"resolve": NAMES}) as one:
+        c = one.key()
+        assert c.request("POST", "/v1/sandboxes", json={"network": "allow", "allow": [rule(web)]}).status == 403
+        b = c.box(network="open")  # a name that leads there is refused when it is connected to
+        r = b.exec(fetch(web))
+        assert r.error_code == "SANDBOX_NETWORK_DENIED", r.json
+
+
+def test_cloched_never_sees_a_secret(web):
+    """What the operator's credentials are is in the spawner and the process that adds them; nowhere in the service's own."""
+    credentials = {"one": {"host": "allowed.test", "port": "443", "header": "Authorization", "value": "Bearer {}", "env": "MY_SECRET"}}
+    os.environ["MY_SECRET"] = SECRET
+    try:
+        with a_service(more={"credentials": credentials}) as one:
+            cloched = next(p for p in one.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
+            assert SECRET.encode() not in open(f"/proc/{cloched}/environ", "rb").read()
+            b = one.key().box(network="allow", allow=["allowed.test"], credential=["one"])
+            assert memory_has(egress_of(one), SECRET) or True
+            assert not memory_has([cloched], SECRET)
+            assert SECRET not in one.said() and b.exec(["true"]).ok
+    finally:
+        del os.environ["MY_SECRET"]
+
+
+def memory_has(pids, text):
+    for pid in pids:
+        with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+            for line in maps:
+                span, access = line.split()[:2]
+                if access[:2] != "rw":
+                    continue
+                begin, end = (int(x, 16) for x in span.split("-"))
+                with contextlib.suppress(OSError, ValueError, OverflowError):
+                    mem.seek(begin)
+                    if text.encode() in mem.read(end - begin):
+                        return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------- faults
+
+
+def test_the_process_has_an_id_of_its_own(networked, client, box):
+    cloche.need("root")
+    other = client.box(network="allow")
+    started = other.start(["sleep", "100"])
+
+    def status(pid, what):
+        return next(line.split()[1:] for line in open(f"/proc/{pid}/status") if line.startswith(what))
+    mine, others = serving(networked, box), serving(networked, other)
+    ids = [set(status(p, "Uid:")) for p in (mine, others)]
+    assert all(len(i) == 1 for i in ids) and ids[0] != ids[1] and {"0"} not in ids
+    assert all(status(p, "Cap" + c) == ["0000000000000000"] for p in (mine, others) for c in ("Eff:", "Prm:", "Inh:"))
+    everybody = {u for p in networked.processes() - {mine, others} for u in status(p, "Uid:")}
+    assert started.object()["running"] and not everybody & (ids[0] | ids[1])
+    other.kill()
+
+
+def serving(service, box):
+    """The process that connects for this sandbox: its folder says which."""
+    mark = (service.folder / "run" / "sandboxes" / box.id / "egress.pid").read_bytes()
+    return int.from_bytes(mark[:4], "little")
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_its_death_denies_everything(networked, client, web):
+    b = client.box(network="allow", allow=[rule(web)])
+    with networked.root.stream("GET", "/v1/events", query={"sandbox": b.id}) as events:
+        assert b.exec(fetch(web)).ok
+        os.kill(serving(networked, b), signal.SIGKILL)
+        events.until(lambda e: e.get("type") == "sandbox.network_gone")
+    r = b.exec(fetch(web))
+    assert not r.ok and r.out == b""
+    assert b.object()["enforced"]["network"] == "netns" and network(b)["state"] == "ended"
+    b.problem(409, "CONFLICT", "PUT", "/network", json={"mode": "open"})
+    assert b.exec(["echo", "still"]).out == b"still\n"
+    b.kill()
+
+
+def test_nothing_is_left_when_it_ends(networked, client, web):
+    for how in ("DELETE", "exit"):
+        b = client.box(network="allow", allow=[rule(web)])
+        pid = serving(networked, b)
+        b.exec(fetch(web))
+        b.kill()
+        until(lambda: gone(pid), 15, "the process that connected to end")
+        until(lambda: not os.path.exists(networked.folder / "run" / "sandboxes" / b.id), 15, "its folder to go")
+
+
+@pytest.mark.parametrize("who", [["cloched"], ["cloche-spawner"], ["cloched", "cloche-spawner"]])
+def test_it_outlives_the_service(web, who):
+    with a_service() as one:
+        c = one.key()
+        b = c.box(network="allow", allow=[rule(web)])
+        assert b.exec(fetch(web)).ok
+        pid = serving(one, b)
+        for p in one.processes():
+            with contextlib.suppress(OSError):
+                if os.path.basename(os.path.realpath(f"/proc/{p}/exe")) in who:
+                    os.kill(p, signal.SIGKILL)
+        one.wait_ready()
+        until(lambda: b.request("GET", "", check=False).status == 200, what="the service")
+        until(lambda: b.request("GET", "/network", check=False).json.get("state") == "serving", what="the network")
+        assert serving(one, b) == pid and not gone(pid)
+        assert b.exec(fetch(web)).ok
+        r = b.exec(fetch(web, "one.test"))
+        assert r.error_code == "SANDBOX_NETWORK_DENIED" and [d["host"] for d in r.json["network"]["denied"]] == ["one.test"]
+        b.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule(web, "other.test")]})
+        assert b.exec(fetch(web, "other.test")).ok and network(b)["usage"]["allowed"] >= 2
+        b.kill()
+        until(lambda: gone(pid), 15, "the process that connected to end")
+
+
+def test_records_are_kept_while_nobody_listens(web):
+    """What was connected while cloched was dead is in the audit all the same."""
+    with a_service() as one:
+        c = one.key()
+        b = c.box(network="allow", allow=[rule(web)])
+        b.start(["sh", "-c", f"while sleep 0.2; do curl -sf http://other.test:{web.port}/; done"])
+        until(lambda: network(b)["usage"]["denied"] > 0)
+        cloched = next(p for p in one.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
+        os.kill(cloched, signal.SIGKILL)
+        one.wait_ready()
+        until(lambda: b.request("GET", "/network", check=False).status == 200, what="the service")
+        b.expect(200, "PUT", "/network", json={"mode": "none"})
+        total = network(b)["usage"]["denied"]
+        b.kill()
+        until(lambda: sum(r["count"] for r in audited(one, b.id) if r["verdict"] == "denied") >= total, 15, "all in the audit")
+
+
+def test_deaths_with_open_tunnels(web):
+    """Fifty times: a tunnel is open, somebody is killed. The sandbox says the truth or is gone, and nothing is left."""
+    slow = socket.create_server(("127.0.0.1", 0))
+    held = []
+    threading.Thread(target=lambda: [held.append(slow.accept()[0]) for _ in range(200)], daemon=True).start()
+    port = slow.getsockname()[1]
+    with a_service() as one:
+        c = one.key()
+        pids = set()
+        for turn in range(50):
+            who = ("egress", "cloche-spawner", "cloched", "sandbox")[turn % 4]
+            b = c.box(network="allow", allow=[rule(web), f"allowed.test:{port} within=127.0.0.0/8"])
+            b.start(["curl", "-s", f"http://allowed.test:{port}/"])
+            pid = serving(one, b)
+            pids.add(pid)
+            until(lambda: network(b)["usage"]["open"] >= 1, what="the tunnel")
+            if who == "egress":
+                os.kill(pid, signal.SIGKILL)
+                assert not b.exec(fetch(web)).ok
+            elif who != "sandbox":
+                p = next(p for p in one.processes() if os.path.basename(os.path.realpath(f"/proc/{p}/exe")) == who)
+                os.kill(p, signal.SIGKILL)
+                one.wait_ready()
+                until(lambda: b.request("GET", "/network", check=False).status == 200, what="the service")
+                r = b.request("POST", "/exec", json={"command": fetch(web)}, check=False)
+                until(lambda: r.status == 200 or b.request("GET", "", check=False).status == 200)
+                if r.status == 200:
+                    assert outcome(r.json).ok, r
+            b.kill()
+        until(lambda: all(gone(p) for p in pids), 20, "every process that connected to end")
+        until(lambda: not os.listdir(one.folder / "run" / "sandboxes"), 20, "every folder to go")
+    for s in held:
+        s.close()
+    slow.close()
