@@ -69,7 +69,7 @@ const struct cli_option ask_options[] = {
 
 static const char default_instructions[] =
 	"Answer the user's question. Where computing, checking or trying something out helps, write "
-	"code and run it with the tools: each run is in a strict sandbox without network, and prints "
+	"code and run it with the tools: each run is in a strict sandbox, and prints "
 	"what you will see. A failed run is told with its exit code and stderr: mend the code and run "
 	"it again. End with the answer itself.";
 
