@@ -108,6 +108,10 @@ void box_hang_up(struct box *b, struct talk *t);
 /* box_request.c: the request for it. */
 int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
 		    size_t fd_count, struct err *e) must_check;
+/* Send it, for a sandbox that `joins` with whose zygote; once more, when that does not do it. -1: not sent. */
+int box_ask(struct box *b, struct spawner_create *c, const int *fds, size_t fd_count,
+	    link_answer done) must_check;
+int box_ask_without_zygote(struct box *b, link_answer done) must_check;
 
 /* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
  * holds (`enforced`) is in `created`, which the spawner filled. */
