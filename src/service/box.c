@@ -572,34 +572,13 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 	finish(b, reason, r->text);
 }
 
-static void on_made(void *data, const struct spawner_header *message);
-
-static int ask_for(struct box *b, struct spawner_create *c, const int *fds, size_t fd_count)
-{
-	if (b->joins) {
-		memcpy(c->zygote, "python", sizeof "python");
-		snprintf(c->tenant, sizeof c->tenant, "%s", b->stored.owner);
-	}
-	return link_create(b->service->link, b->stored.owner, c, fds, fd_count, on_made, b);
-}
-
-/* Its caller's zygote does not do it: a sandbox without. */
-static bool made_without(struct box *b)
-{
-	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
-	struct err ignored;
-
-	b->joins = false;
-	pool_zygote_failed(b->service, b->stored.owner);
-	return c && box_fill_create(c, b, NULL, 0, &ignored) == 0 && ask_for(b, c, NULL, 0) == 0;
-}
-
 static void on_made(void *data, const struct spawner_header *message)
 {
 	struct box *b = data;
 
 	if (b->joins && message && message->type == SPAWNER_REFUSED &&
-	    b->stored.state == STATE_CREATING && !b->killing && made_without(b))
+	    b->stored.state == STATE_CREATING && !b->killing &&
+	    box_ask_without_zygote(b, on_made) == 0)
 		return;
 	/* The spawner went away: whether it was made, its successor knows (recover.c). */
 	if (!message)
@@ -681,7 +660,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 			return NULL;
 		}
 		b->references += 2; /* the caller's, and the spawner's answer's */
-		if (ask_for(b, c, fds, fd_count) == 0)
+		if (box_ask(b, c, fds, fd_count, on_made) == 0)
 			return b;
 		b->references -= 2;
 		problem_set(e, PROBLEM_UNAVAILABLE, "the spawner does not answer; try again");

@@ -113,6 +113,10 @@ int box_fill_network(struct spawner_network *n, const struct spec *s, const char
 		     struct err *e) must_check;
 int box_fill_create(struct spawner_create *c, const struct box *b, const char *const *fd_boxes,
 		    size_t fd_count, struct err *e) must_check;
+/* Send it, for a sandbox that `joins` with whose zygote; once more, when that does not do it. -1: not sent. */
+int box_ask(struct box *b, struct spawner_create *c, const int *fds, size_t fd_count,
+	    link_answer done) must_check;
+int box_ask_without_zygote(struct box *b, link_answer done) must_check;
 
 /* box_json.c: the rules, as the API takes them. */
 json_t *box_network_json(const struct spec *s) must_check;

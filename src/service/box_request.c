@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* box_request.c - what the spawner is asked for, of a sandbox that is to be made. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "image/image.h"
 #include "service/box.h"
+#include "service/pool.h"
 #include "service/problem.h"
 
 static int add_volume(struct spawner_create *c, const char *box, const char *host, bool writable,
@@ -101,4 +104,25 @@ int box_fill_create(struct spawner_create *c, const struct box *b, const char *c
 			       e) < 0)
 			return -1;
 	return 0;
+}
+
+int box_ask(struct box *b, struct spawner_create *c, const int *fds, size_t fd_count,
+	    link_answer done)
+{
+	if (b->joins) {
+		memcpy(c->zygote, "python", sizeof "python");
+		snprintf(c->tenant, sizeof c->tenant, "%s", b->stored.owner);
+	}
+	return link_create(b->service->link, b->stored.owner, c, fds, fd_count, done, b);
+}
+
+int box_ask_without_zygote(struct box *b, link_answer done)
+{
+	_cleanup_free_ struct spawner_create *c = calloc(1, sizeof *c);
+	struct err ignored;
+
+	b->joins = false;
+	pool_zygote_failed(b->service, b->stored.owner);
+	return c && box_fill_create(c, b, NULL, 0, &ignored) == 0 ? box_ask(b, c, NULL, 0, done)
+								  : -1;
 }
