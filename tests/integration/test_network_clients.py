@@ -175,7 +175,7 @@ def test_by_address_nothing_is_reached(how, server, ask):
     without it there is a loopback of the sandbox's own."""
     before = len(server.requests())
     script = f"for a in 127.0.0.1 0.0.0.0 127.0.1.1 localhost; do curl -sS -m 5 {how} http://$a:{server.plain}/hello.txt; done; exit 1"
-    r = ask(script, *server.rules(), "--allow", f"*.test:{server.plain} within=127.0.0.0/8")
+    r = ask(script, *server.rules(), "--allow", f"web.test:{server.plain} within=127.0.0.0/8")
     assert b"hello" not in r.out and len(server.requests()) == before
     if "noproxy '*'" in how:
         assert r.error_code == "COMMAND_FAILED" and r.network["denied"] == []
