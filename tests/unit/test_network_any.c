@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has to hold for network policies of any rules: their order means nothing, deny wins, nothing is widened. */
+/* What has to hold for network policies of any rules: their order means nothing, deny wins, nothing is widened. And warnings. */
 #include "unit.h"
 
 #include "network/policy.h"
@@ -201,10 +201,50 @@ static void test_properties(void **state)
 	assert_true(allowed > 10000); /* the world is not one where nothing is allowed */
 }
 
+/* ---- warnings ---- */
+
+static void test_warnings(void **state)
+{
+	static const struct {
+		const char *rule, *part; /* NULL: none */
+	} rows[] = {
+		{"allow *.s3.amazonaws.com", "below s3.amazonaws.com"},
+		{"allow **.s3.eu-west-1.amazonaws.com:443", "below s3.eu-west-1.amazonaws.com"},
+		{"allow **.amazonaws.com", "below amazonaws.com"},
+		{"allow **.windows.net", "below blob.core.windows.net"},
+		{"allow GET https://*.github.io/*", "below github.io"},
+		{"allow *.blob.core.windows.net", "below blob.core.windows.net"},
+		{"allow *.cloudfront.net", "below cloudfront.net"},
+		{"allow *.com", "top-level domain"},
+		{"allow *.example.org", NULL},
+		{"allow *.github.com", NULL},
+		{"allow my-bucket.s3.amazonaws.com", NULL},
+		{"allow *.mys3.amazonaws.example", NULL},
+		{"deny *.github.io", NULL},
+		{"deny *", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct network_policy *p;
+		char text[400] = "", rules[200];
+
+		snprintf(rules, sizeof rules, "allow first.test\n%s\nallow *.github.io\n",
+			 rows[i].rule);
+		parse(&p, rules, "x", NETWORK_ALLOW);
+		assert_true(network_warning(p, 0, text, sizeof text));
+		assert_contains(text, rows[i].part ? rows[i].part : "allow *.github.io: ");
+		assert_int_equal(network_warning(p, 1, text, sizeof text), rows[i].part != NULL);
+		assert_false(network_warning(p, 2, text, sizeof text));
+		network_policy_free(p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_properties),
+		cmocka_unit_test(test_warnings),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

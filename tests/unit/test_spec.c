@@ -570,6 +570,83 @@ static void test_copy(void **state)
 	spec_done(&copy);
 }
 
+static void test_network(void **state)
+{
+	static const char rules[] = "allow pypi.org\nallow *.b:443\ndeny t.b\npreset npm\n"
+				    "credential k\nmax-bytes 1048576\nmax-connections 5\n";
+	struct spec s, copy, limits;
+	struct err e = {0};
+	char *text;
+
+	(void)state;
+	good(&s, "{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":[\"pypi.org\",\"*.b:443\"],"
+		 "\"deny\":[\"t.b\"],\"preset\":[\"npm\"],\"credential\":[\"k\"],"
+		 "\"network_bytes\":\"1m\",\"network_connections\":5}");
+	assert_int_equal(spec_finish(&s, &e), 0);
+	assert_int_equal(spec_copy(&copy, &s, &e), 0);
+	assert_int_equal(spec_copy_limits(&limits, &s, &e), 0);
+	spec_done(&s);
+	text = spec_network_rules(&copy);
+	assert_string_equal(text, rules);
+	free(text);
+	text = spec_network_rules(&limits);
+	assert_string_equal(text, rules);
+	free(text);
+	spec_done(&limits);
+	/* none, said later, takes the rules of the mode before with it */
+	assert_int_equal(spec_set(&copy, option_find("network"), "none", &e), 0);
+	assert_int_equal(copy.network.allow.count + copy.network.presets.count, 0);
+	assert_int_equal(spec_finish(&copy, &e), 0);
+	/* a rule without a network is a mistake */
+	assert_int_equal(spec_set(&copy, option_find("allow"), "a.b", &e), 0);
+	assert_int_equal(spec_finish(&copy, &e), -1);
+	assert_contains(e.text, "--allow a.b: there is no network under --network none");
+	spec_done(&copy);
+}
+
+/* An empty list under allow is a policy that allows nothing; it is taken, null is not (PX-02). */
+static void test_network_lists(void **state)
+{
+	struct spec s;
+	struct err e = {0};
+	char *text;
+
+	(void)state;
+	good(&s, "{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":[]}");
+	assert_int_equal(spec_finish(&s, &e), 0);
+	text = spec_network_rules(&s);
+	assert_string_equal(text, "");
+	free(text);
+	assert_int_equal(s.network.mode, NETWORK_ALLOW);
+	spec_done(&s);
+	bad("{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":null}", "allow");
+	bad("{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":\"a.b\"}", "allow");
+	bad("{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":[\"\"]}", "names no host");
+	bad("{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":[\"*\"]}", "--network open");
+	bad("{\"command\":[\"a\"],\"network\":\"allow\",\"allow\":[\"a.b\\u0000\"]}", "allow");
+	bad("{\"command\":[\"a\"],\"network\":true}", "network");
+}
+
+/* More than a policy's text may have is refused before anything starts. */
+static void test_network_too_much(void **state)
+{
+	char rule[300];
+	struct spec s;
+	struct err e = {0};
+
+	(void)state;
+	good(&s, "{\"command\":[\"a\"],\"network\":\"allow\"}");
+	memset(rule, 'a', sizeof rule);
+	for (size_t i = 50; i < 250; i += 50)
+		rule[i] = '.';
+	rule[249] = '\0';
+	for (size_t i = 0; i < 99; i++)
+		assert_int_equal(spec_set(&s, option_find("allow"), rule, &e), 0);
+	assert_int_equal(spec_finish(&s, &e), -1);
+	assert_contains(e.text, "put them into a preset");
+	spec_done(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -596,6 +673,9 @@ int main(void)
 		cmocka_unit_test(test_argument_count),
 		cmocka_unit_test(test_language),
 		cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_network),
+		cmocka_unit_test(test_network_lists),
+		cmocka_unit_test(test_network_too_much),
 	};
 
 	return cmocka_run_group_tests_name("spec", tests, NULL, NULL);
