@@ -57,6 +57,8 @@ bench-service:
 	@scripts/bootstrap.sh bench
 	@$(MAKE) --no-print-directory all
 	@/usr/bin/python3 tests/bench/bench_service.py --build $(BUILD) --json $(BUILD)/bench-service.json
+	@ninja -C $(BUILD) tests/bench/egress-peer
+	@/usr/bin/python3 tests/bench/bench_egress.py --build $(BUILD) --json $(BUILD)/bench-egress.json
 
 asan:
 	@scripts/bootstrap.sh test

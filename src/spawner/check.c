@@ -392,6 +392,24 @@ int change_check(const struct policy *p, const struct spawner_change *m, struct 
 	return spec_finish(s, e);
 }
 
+static int put_names(struct spec *s, struct settings *t, const struct spawner_create *m,
+		     struct err *e)
+{
+	const struct {
+		const char *option, *value;
+	} names[] = {
+		{"image", m->image},
+		{"runtime", m->runtime},
+		{"profile", m->profile},
+		{"hostname", m->hostname},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (put(s, t, names[i].option, names[i].value, e) < 0)
+			return -1;
+	return 0;
+}
+
 int create_check(const struct policy *p, const struct spawner_create *m, size_t fd_count,
 		 struct spec *s, struct err *e)
 {
@@ -405,8 +423,7 @@ int create_check(const struct policy *p, const struct spawner_create *m, size_t 
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(t.origins); i++)
 		t.origins[i] = ORIGIN_DEFAULT;
-	if (put(s, &t, "image", m->image, e) < 0 || put(s, &t, "runtime", m->runtime, e) < 0 ||
-	    put(s, &t, "profile", m->profile, e) < 0 || put(s, &t, "hostname", m->hostname, e) < 0)
+	if (put_names(s, &t, m, e) < 0)
 		return -1;
 	if (put_limits(s, &t, m, e) < 0 || put_tmpfs(s, &t, m, e) < 0 ||
 	    put_network(s, &t, &m->network, e) < 0)
