@@ -394,32 +394,6 @@ void box_leave(struct box *b)
 	dying_add(v, id, service_commit(v) == 0 && v->store_losses == losses);
 }
 
-enum { LAST_WORDS_MS = 2000 };
-
-/* All is heard and written down: with the end the spawner forgets what was told. */
-static void on_last_words(struct network_flush *f)
-{
-	struct box *b = (struct box *)((char *)f - offsetof(struct box, last_flush));
-
-	if (b->network) {
-		box_keep_texts(b);
-		put_now(b);
-		network_close(b);
-	}
-	box_release_end(b->service, b->stored.id);
-	box_release(b);
-}
-
-/* Released behind what its connections came to, which is in the process that made them. */
-static void release_behind_network(struct box *b)
-{
-	if (network_flush(b, &b->last_flush, LAST_WORDS_MS)) {
-		b->last_flush.done = on_last_words;
-		return;
-	}
-	on_last_words(&b->last_flush);
-}
-
 void box_on_ended(struct service *v, const struct spawner_ended *ended)
 {
 	struct box *b = box_find(v, ended->id);
@@ -446,7 +420,7 @@ void box_on_ended(struct service *v, const struct spawner_ended *ended)
 		if (b)
 			box_release(b);
 	} else if (b) {
-		release_behind_network(b);
+		network_hear_out(b);
 	} else {
 		box_release_end(v, ended->id);
 	}

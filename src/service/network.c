@@ -14,6 +14,7 @@ enum {
 	ROWS_MAX = 64,       /* of different connections in one audit row */
 	REFUSED_MAX = 32,    /* that are shown */
 	WRITE_MS = 1000,
+	LAST_WORDS_MS = 2000,
 	/* Its end may come before the sandbox's own: only when that goes on is it told. */
 	GONE_MS = 1000,
 };
@@ -435,6 +436,27 @@ void network_drain(struct box *b)
 {
 	if (b->network && !b->network->ended)
 		read_some(b->network);
+}
+
+static void on_last_words(struct network_flush *f)
+{
+	struct box *b = (struct box *)((char *)f - offsetof(struct box, last_flush));
+
+	if (b->network) {
+		box_keep_texts(b);
+		box_write_again(b);
+		service_commit(b->service);
+		network_close(b);
+	}
+	box_release_end(b->service, b->stored.id);
+	box_release(b);
+}
+
+void network_hear_out(struct box *b)
+{
+	b->last_flush.done = on_last_words;
+	if (!network_flush(b, &b->last_flush, LAST_WORDS_MS))
+		on_last_words(&b->last_flush);
 }
 
 /* ---- for readers ---- */

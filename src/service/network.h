@@ -49,6 +49,10 @@ void network_unlisten(struct network_listener *l);
 bool network_flush(struct box *b, struct network_flush *f, unsigned limit_ms) must_check;
 void network_unflush(struct network_flush *f);
 
+/* It has ended, and that is written down: hear what its connections came to at last, which is in the process that made them,
+ * then let the spawner forget it, and let go of b. */
+void network_hear_out(struct box *b);
+
 /* What is there without waiting. */
 void network_drain(struct box *b);
 

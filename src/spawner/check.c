@@ -423,10 +423,8 @@ int create_check(const struct policy *p, const struct spawner_create *m, size_t 
 		return -1;
 	for (size_t i = 0; i < ARRAY_SIZE(t.origins); i++)
 		t.origins[i] = ORIGIN_DEFAULT;
-	if (put_names(s, &t, m, e) < 0)
-		return -1;
-	if (put_limits(s, &t, m, e) < 0 || put_tmpfs(s, &t, m, e) < 0 ||
-	    put_network(s, &t, &m->network, e) < 0)
+	if (put_names(s, &t, m, e) < 0 || put_limits(s, &t, m, e) < 0 ||
+	    put_tmpfs(s, &t, m, e) < 0 || put_network(s, &t, &m->network, e) < 0)
 		return -1;
 	/* Before there are paths: whether those are allowed is create_volumes()'s to say. */
 	if (settings_apply_policy(&t, s, e) < 0)

@@ -187,7 +187,7 @@ int store_share_find(struct store *s, const char *sandbox, unsigned port, const 
 /* All of this port. 1: there were none. */
 int store_share_revoke(struct store *s, const char *sandbox, unsigned port,
 		       struct err *e) must_check;
-/* Those that have not expired, oldest first. */
+/* Those that have not expired, by port. */
 int store_share_list(struct store *s, const char *sandbox,
 		     int (*each)(const struct stored_share *share, void *data), void *data,
 		     struct err *e) must_check;

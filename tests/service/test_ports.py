@@ -297,7 +297,7 @@ def test_a_share_ends_by_the_clock_and_its_connections_with_it(service, tcp, web
 
 def test_a_share_is_revoked_and_its_connections_end(service, tcp, web):
     one, two, other = share(web, 8001)["token"], share(web, 8001)["token"], share(web, 8000)["token"]
-    assert [s["port"] for s in web.expect(200, "GET", "/ports").json["shares"]] == [8001, 8001, 8000]
+    assert [s["port"] for s in web.expect(200, "GET", "/ports").json["shares"]] == [8000, 8001, 8001]
     with tcp.socket() as a, tcp.socket() as b:
         shared = WebSocket(a, "/", [f"Host: {name(web, 8001)}", f"X-Cloche-Port-Token: {one}"])
         own = WebSocket(b, "/", [f"Host: {name(web, 8001)}", f"Authorization: Bearer {tcp.secret}"])

@@ -284,7 +284,7 @@ credentials:
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def networked():
     with spawner.Spawner(uid=SERVICE, gid=SERVICE, config=OPERATOR) as s:
         s.client().close()

@@ -178,7 +178,7 @@ static void test_the_object_of_a_sandbox(void **state)
 			json_integer_value(json_object_get(json_object_get(j, "limits"), "pids")),
 			77);
 		assert_null(json_object_get(j, "defaults"));
-		assert_int_equal(json_object_size(json_object_get(j, "usage")), 5);
+		assert_int_equal(json_object_size(json_object_get(j, "usage")), 6);
 		json_decref(j);
 	}
 	assert_int_equal(followed, 3); /* while it lives its end is told by the clock of the day */
