@@ -353,6 +353,11 @@ def gone(pid):
         return True
 
 
+def forgotten(service, box):
+    """Its end is written down, and released: a service that is stopped before that tells of it when it is started again."""
+    until(lambda: not os.path.exists(service.folder / "run" / "sandboxes" / box.id), 15, "its folder to go")
+
+
 def test_its_death_denies_everything(networked, client, web):
     b = client.box(network="allow", allow=[rule(web)])
     with networked.root.stream("GET", "/v1/events", query={"sandbox": b.id}) as events:
@@ -399,6 +404,7 @@ def test_it_outlives_the_service(web, who):
         assert b.exec(fetch(web, "other.test")).ok and network(b)["usage"]["allowed"] >= 2
         b.kill()
         until(lambda: gone(pid), 15, "the process that connected to end")
+        forgotten(one, b)
 
 
 def test_records_are_kept_while_nobody_listens(web):
@@ -416,6 +422,7 @@ def test_records_are_kept_while_nobody_listens(web):
         total = network(b)["usage"]["denied"]
         b.kill()
         until(lambda: sum(r["count"] for r in audited(one, b.id) if r["verdict"] == "denied") >= total, 15, "all in the audit")
+        forgotten(one, b)
 
 
 def test_deaths_with_open_tunnels(web):
