@@ -164,7 +164,8 @@ def test_PX_21_an_upstream_whose_header_never_ends(proxied):
     def endless(peer, server):
         if b"evil" not in peer.head().encode():
             return peer.reply(b"fine")
-        peer.send(b"HTTP/1.1 200 OK\r\nX: ")
+        peer.send(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1000)
+        time.sleep(0.2)  # so that it comes in pieces, which fill exactly what is kept
         with contextlib.suppress(OSError):
             while True:
                 peer.send(b"a" * 10_000)
