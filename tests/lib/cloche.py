@@ -208,6 +208,7 @@ CAPABILITIES = {
     "service": ("starts a service", lambda: (os.geteuid() == 0 or can("rootless")) and run(["serve", "--help"], json=False).returncode == 0),
     "debootstrap": ("installs the package in a fresh Debian", lambda: os.geteuid() == 0 and _have("debootstrap", "dpkg-deb")),
     "lintian": ("asks lintian", lambda: _have("lintian")),
+    "dig": ("asks with dig", lambda: _have("dig")),
     "web": ("reaches a web server on loopback", lambda: _have("nginx", "openssl")),
     "docker": ("talks to a Docker engine", lambda: _have("docker") and
                subprocess.run(["docker", "info"], capture_output=True).returncode == 0),
