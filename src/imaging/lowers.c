@@ -40,7 +40,7 @@ bool lowers_is_opaque(int fd, bool rootless)
 static enum look look_in(int layer, const char *path, bool rootless, struct stat *st)
 {
 	char part[ENTRY_PATH_MAX + 1];
-	bool opaque = false;
+	bool opaque = lowers_is_opaque(layer, rootless);
 
 	for (const char *p = path; *p;) {
 		size_t n = (size_t)(p - path) + strcspn(p, "/");

@@ -225,11 +225,27 @@ static int merge_all(const struct image_store *s, const struct image_record *rec
 
 		if (fd < 0)
 			return -errno;
-		layers.fds[layers.count++] = fd;
+		if (stack_push(&m, &layers, fd))
+			break;
 	}
 	if (r == 0)
 		r = merge(&m, &layers, to);
 	return r < 0 ? r : fchmod(to, 0755) < 0 ? -errno : 0;
+}
+
+/* A layer that hides all below it. Overlayfs does not look at the roots of its layers for that: the folder leaves them out. */
+static bool hides_all_below(const struct image_store *s, const struct image_record *record)
+{
+	_cleanup_close_ int all = openat(s->dir, "l", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (size_t i = 1; i < record->layer_count; i++) {
+		_cleanup_close_ int fd = openat(all, record->layers[i].name,
+						O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd >= 0 && lowers_is_opaque(fd, s->rootless))
+			return true;
+	}
+	return false;
 }
 
 /* What it is kept under: no layer's digest. */
@@ -285,9 +301,10 @@ int merge_layers(const struct image_store *s, struct image_record *record,
 	_cleanup_close_ int lock = -1;
 	struct kept_layer kept = {0};
 	char hex[LAYER_HEX];
+	bool needed = hides_all_below(s, record);
 	int r;
 
-	if (record->layer_count < MERGE_LAYERS_MIN)
+	if (record->layer_count < MERGE_LAYERS_MIN && !needed)
 		return 0;
 	if (name_merged(record, hex, e) < 0)
 		return -1;
@@ -299,5 +316,11 @@ int merge_layers(const struct image_store *s, struct image_record *record,
 		r = make(s, record, hex, &kept, e);
 	if (r == 0)
 		memcpy(record->merged, kept.name, sizeof record->merged);
+	if (r > 0 && needed)
+		return err_set(
+			e, 0,
+			"a layer hides all below it, and the layers cannot be made one folder in %s: "
+			"keep images on a file system with hard links",
+			s->path);
 	return r < 0 ? -1 : 0;
 }

@@ -92,6 +92,17 @@ def test_whiteout_and_new_folder_in_one_layer(store, layout):
         assert os.listdir(at / "d") == ["new"] and os.listdir(at / "e") == ["new"]
 
 
+@pytest.mark.parametrize("more", [0, 6])
+def test_a_layer_that_hides_all_below_it(store, layout, tmp_path, more):
+    """The marker in the root, which overlayfs does not look at: few layers are made one folder, too."""
+    one = tar(entry("old", b"x"), entry("d", kind=DIR, mode=0o700, uid=5), entry("d/old", b"x"))
+    two = tar(entry(".wh..wh..opq", b""), entry("new", b"y"), entry("d", kind=DIR), entry("d/new", b"z"))
+    layout.image("t", [one, two, *(tar(entry(f"more{i}", b"")) for i in range(more))])
+    store.image("import", layout.path, "t:1")
+    ours = tree(store.one_folder("t:1"))
+    assert ours == by_rule(tree(umoci(layout.path, "t", tmp_path / "umoci"))) and {"new", "d/new"} <= set(ours) and not {"old", "d/old"} & set(ours)
+
+
 def test_whiteouts_below_what_is_no_folder_any_more(store, layout, tmp_path):
     """As umoci writes them: a folder becomes a link or a file, and each name that was in it is hidden, too. Whatever the
     link leads to is not touched; and a file that becomes a folder again shows nothing of the old one."""
