@@ -158,6 +158,12 @@ static int set_network(struct spec *s, const char *v, struct err *e)
 {
 	enum network_mode mode = network_mode_find(v);
 
+	if (strcmp(v, "host") == 0 || strcmp(v, "bridge") == 0 ||
+	    strncmp(v, "container:", sizeof "container:" - 1) == 0)
+		return reject(
+			e, -EINVAL, v,
+			"every sandbox has a network of its own, and nobody may have it share another's; "
+			"say allow (what --allow and --preset name) or open (every public address)");
 	if (mode == NETWORK_MODE_COUNT)
 		return reject(
 			e, -EINVAL, v,

@@ -709,7 +709,7 @@ def test_dockers_strict_flags_are_what_is_already_so():
 
 
 @pytest.mark.parametrize("args", [
-    ["--network", "host"], ["--network", "bridge"], ["--read-only=false"], ["--rm=false"], ["--cap-drop", "NET_RAW"],
+    ["--network", "host"], ["--network", "bridge"], ["--network", "container:x"], ["--read-only=false"], ["--rm=false"], ["--cap-drop", "NET_RAW"],
     ["--cap-add", "SYS_ADMIN"], ["--security-opt", "seccomp=unconfined"], ["--security-opt", "apparmor=unconfined"],
     ["--security-opt", "no-new-privileges=false"], ["--privileged"], ["--user", "0"], ["--user", "root"],
 ])
@@ -718,7 +718,7 @@ def test_dockers_weaker_flags_are_refused(args):
     r = cloche.run(["run", *args, "true"], json=False)
     shape.plain_error(r, 2, args[0].partition("=")[0])
     assert any(word in r.stderr for word in (b"nobody", b"no one", b"operator", b"every sandbox", b"always", b"numbers only",
-                                             b"by a request", b"only \"none\"")), r
+                                             b"by a request")), r
 
 
 @pytest.mark.parametrize("args", [["--read-only=true"], ["--rm=true"], ["--interactive=true"]])
