@@ -10,7 +10,7 @@ build='gcc make=make meson ninja-build pkg-config musl-tools linux-libc-dev libc
 deb='dpkg-dev'
 test='libcmocka-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=openssl qemu-system-x86 busybox-static cpio erofs-utils e2fsprogs
 	linux-image-cloud-amd64 valgrind clang libclang-rt-14-dev clang-format pmccabe git=git g++ node=nodejs npm=npm
-	java=default-jre-headless python3-numpy python3-pandas python3-venv python3-pip python3-jsonschema python3-dnspython python3-requests python3-httpx python3-aiohttp bind9-dnsutils nginx=nginx-light perl sqlite3 shellcheck
+	java=default-jre-headless python3-numpy python3-pandas python3-venv python3-pip python3-jsonschema python3-dnspython python3-h11 python3-requests python3-httpx python3-aiohttp bind9-dnsutils nginx=nginx-light nft=nftables perl sqlite3 shellcheck
 	docker-registry skopeo umoci apache2-utils buildah mmdebstrap zstd chromium=chromium
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
 bench='crun runc runsc umoci busybox-static dockerd=docker.io'
