@@ -14,6 +14,7 @@
 #include "agent/text.h"
 #include "ask/loop.h"
 #include "ask/show.h"
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "sandbox/model.h"
 
@@ -36,20 +37,6 @@ static void print_failure(const struct ask_settings *s, const struct err *e)
 	json_decref(all);
 }
 
-static int watch(struct err *e)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? err_set(e, errno, "watch signals") : fd;
-}
-
 int main(void)
 {
 	struct ask_settings s;
@@ -67,7 +54,7 @@ int main(void)
 		err_set(&e, 0, "libcurl cannot be used");
 		show_error(&show, &e);
 	} else {
-		signals = watch(&e);
+		signals = end_signals_watch(0, NULL, &e);
 		if (signals < 0)
 			show_error(&show, &e);
 		else

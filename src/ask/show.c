@@ -197,19 +197,9 @@ void show_note(struct show *w, const char *format, ...)
 
 void show_error(struct show *w, const struct err *e)
 {
-	char shown[4 * sizeof e->text];
-	size_t size;
-
 	if (w->live >= 0)
 		end_line(w);
-	terminal_escape(e->text, strlen(e->text), true, shown, &size);
-	fputs("cloche: ", stderr);
-	for (size_t i = 0; i < size; i++)
-		if (shown[i] == '\n')
-			fputs("\\x0a", stderr);
-		else
-			fputc(shown[i], stderr);
-	fputc('\n', stderr);
+	terminal_error(e);
 }
 
 int show_answer(struct show *w, const char *text, size_t size)

@@ -18,6 +18,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/end_signals.h"
 #include "base/json.h"
 
 enum { INPUT_PIECE = 64 << 10, MAX_RETRIES = 3 };
@@ -326,7 +327,7 @@ static int run(struct attached *a, struct err *e)
 {
 	int r;
 
-	a->signals = watch_signals(a->how.terminal ? SIGWINCH : 0, e);
+	a->signals = end_signals_watch(a->how.terminal ? SIGWINCH : 0, NULL, e);
 	if (a->signals < 0)
 		return -1;
 	signal(SIGTTIN, SIG_IGN);

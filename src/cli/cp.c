@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
@@ -500,7 +501,7 @@ static int copy(struct cp *c, char **operands, struct err *e)
 	}
 	if (!out && !in)
 		return err_set(e, 0, "neither side is SANDBOX:PATH");
-	c->signals = watch_signals(0, e);
+	c->signals = end_signals_watch(0, NULL, e);
 	if (c->signals < 0 || remote_open(&c->r, e) < 0)
 		return -1;
 	return out ? copy_out(c, dst, e) : copy_in(c, src, e);

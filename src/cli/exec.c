@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/attach.h"
@@ -150,7 +151,7 @@ static int take_lines(void *context, const char *data, size_t size, struct err *
 /* POST with the events as answer. Returns the exit status, or -1 with e. */
 static int run_streamed(struct exec *x, struct remote *r, const char *target, struct err *e)
 {
-	_cleanup_close_ int signals = watch_signals(0, e);
+	_cleanup_close_ int signals = end_signals_watch(0, NULL, e);
 	_cleanup_free_ char *text = json_dumps(x->body.json, JSON_COMPACT);
 	struct streamed s = {0};
 	struct request q = {.method = "POST",

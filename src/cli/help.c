@@ -7,20 +7,9 @@
 #include "cli/cli.h"
 #include "native/stream.h"
 
-/* One line, whatever names went into it: a line break in a path must not make a second one. */
 int fail(int status, const struct err *e)
 {
-	char shown[4 * sizeof e->text];
-	size_t size;
-
-	terminal_escape(e->text, strlen(e->text), true, shown, &size);
-	fputs("cloche: ", stderr);
-	for (size_t i = 0; i < size; i++)
-		if (shown[i] == '\n')
-			fputs("\\x0a", stderr);
-		else
-			fputc(shown[i], stderr);
-	fputc('\n', stderr);
+	terminal_error(e);
 	return status;
 }
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
@@ -271,7 +272,7 @@ int verb_mcp(const struct verb *verb, int argc, char **argv)
 		/* Before anything is read: it starts this program again. */
 		if (!s.w.has_service)
 			scope_enter(&s.places, argc + 1, argv - 1);
-		signals = watch_signals(0, &e);
+		signals = end_signals_watch(0, NULL, &e);
 		if (signals < 0 || server_start(&s, &e) < 0 || serve(&s, signals, &e) < 0)
 			fail(status, &e);
 		else

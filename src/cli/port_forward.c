@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/units.h"
 #include "cli/remote.h"
@@ -319,7 +320,7 @@ static int check_sandbox(struct forward *f, struct err *e)
 
 static int forward(struct forward *f, struct err *e)
 {
-	_cleanup_close_ int signals = watch_signals(0, e);
+	_cleanup_close_ int signals = end_signals_watch(0, NULL, e);
 
 	if (signals < 0 || remote_open(&f->remote, e) < 0 || check_sandbox(f, e) < 0)
 		return -1;

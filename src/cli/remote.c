@@ -131,22 +131,6 @@ int sandbox_target(char target[static TARGET_SIZE], const char *id, struct err *
 	return m < 0 || m >= TARGET_SIZE - n ? err_set(e, 0, "the path is too long") : 0;
 }
 
-int watch_signals(int more, struct err *e)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	if (more)
-		sigaddset(&set, more);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? err_set(e, errno, "watch signals") : fd;
-}
-
 void printer_init(struct printer *p, int fd, bool raw)
 {
 	*p = (struct printer){.fd = fd, .escape = !raw && isatty(fd)};

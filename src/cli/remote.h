@@ -50,9 +50,6 @@ int sandbox_target(char target[static TARGET_SIZE], const char *id, struct err *
 		   const char *format, ...) must_check __attribute__((format(printf, 4, 5)));
 bool is_id(const char *text);
 
-/* Ctrl-C, SIGTERM and SIGHUP (and what more is in `more`, 0: nothing) become readable. -1 with e. */
-int watch_signals(int more, struct err *e) must_check;
-
 /* Bytes from a sandbox on their way to a descriptor of ours, escaped for a terminal unless raw. When the
  * reader has gone, they are dropped. */
 struct printer {

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/map.h"
@@ -241,17 +242,8 @@ static int complete_map(struct order *q, const struct args *a, struct err *e)
 /* SIGINT, SIGTERM and SIGHUP become readable: the run ends, everything is taken down, then we end. */
 static int make_cancel(struct err *e)
 {
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGTTIN, SIG_IGN); /* in the background, stdin is simply at its end */
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? err_set(e, errno, "watch signals") : fd;
+	return end_signals_watch(0, NULL, e);
 }
 
 static void remark_truncated(const char *name, const struct captured *c)

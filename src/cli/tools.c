@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/mcp.h"
@@ -207,7 +208,7 @@ static int begin_call(struct server *s, int argc, char **argv, struct err *e)
 		server_log(e);
 	if (!s->w.has_service)
 		scope_enter(&s->places, argc + 1, argv - 1);
-	signals = watch_signals(0, e);
+	signals = end_signals_watch(0, NULL, e);
 	if (signals < 0 || server_start(s, e) < 0)
 		return fail(EXIT_CLOCHE, e);
 	status = call(s, signals, e);

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/end_signals.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/units.h"
@@ -331,7 +332,7 @@ static unsigned screen_rows(void)
 static int watch(struct remote *r, const struct top *q, struct err *e)
 {
 	bool live = !q->once && !q->json && isatty(1);
-	_cleanup_close_ int signals = live ? watch_signals(0, e) : -1;
+	_cleanup_close_ int signals = live ? end_signals_watch(0, NULL, e) : -1;
 	struct looks before = {0};
 	int status = live && signals < 0 ? -1 : 0;
 

@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
+#include "base/end_signals.h"
 #include "base/json.h"
 #include "imaging/imaging.h"
 #include "imaging/install.h"
@@ -56,21 +57,6 @@ static void show(void *context, const struct registry_progress *p)
 		meter_remark(meter, p->waiting);
 	else
 		meter_step(meter, p->done, p->total);
-}
-
-/* While libcurl works, Ctrl-C is read; before and after it is a flag. */
-static int watch_by_descriptor(sigset_t *before, struct err *e)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, before);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? err_set(e, errno, "watch signals") : fd;
 }
 
 /* ---- which blobs */
@@ -243,7 +229,8 @@ static int pull(struct pulling *p, const struct registry_config *config, const s
 
 	reference_familiar(r, name);
 	meter_begin(&p->in.meter, "%.100s", name);
-	p->cancel = watch_by_descriptor(&before, e);
+	/* While libcurl works, Ctrl-C is read; before and after it is a flag. */
+	p->cancel = end_signals_watch(0, &before, e);
 	n = p->cancel < 0 ? -1 : fetch(p, config, r, &current, e);
 	fd_close(&p->cancel);
 	sigprocmask(SIG_SETMASK, &before, NULL); /* from here on it is a flag again */

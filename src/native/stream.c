@@ -211,3 +211,18 @@ void stream_flush(struct stream *s, int cancel_fd)
 			write_to_sink(s, n > SINK_CHUNK ? SINK_CHUNK : n, n <= SINK_CHUNK);
 	}
 }
+
+void terminal_error(const struct err *e)
+{
+	char shown[4 * sizeof e->text];
+	size_t size;
+
+	terminal_escape(e->text, strlen(e->text), true, shown, &size);
+	fputs("cloche: ", stderr);
+	for (size_t i = 0; i < size; i++)
+		if (shown[i] == '\n')
+			fputs("\\x0a", stderr);
+		else
+			fputc(shown[i], stderr);
+	fputc('\n', stderr);
+}

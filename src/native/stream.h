@@ -57,4 +57,7 @@ void stream_close(struct stream *s);
  * last). out has room for 4 * size. */
 size_t terminal_escape(const char *data, size_t size, bool last, char *out, size_t *ret_size);
 
+/* "cloche: " and the text on stderr, as one line whatever names went into it. */
+void terminal_error(const struct err *e);
+
 #endif
