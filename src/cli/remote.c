@@ -2,10 +2,8 @@
 #include "cli/remote.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/fd.h"

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
