@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for all Python suites; the functions behind them are in tests/lib/cloche.py (`import cloche`)."""
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "lib"))
 import cloche  # noqa: E402
+
+CONFIG = "/etc/cloche/cloche.yaml"
 
 
 def pytest_configure(config):
@@ -39,3 +42,28 @@ def no_leftovers():
     yield
     left = cloche.leftovers(before)
     assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def config(must_work, monkeypatch):
+    """Write the system's configuration, in a mount namespace of its own: nobody else's cloche sees it."""
+    must_work("root")
+    script = ("mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work && "
+              "mount -t overlay -o lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work none /etc && mkdir -p /etc/cloche && "
+              "echo ready && exec cat")
+    holder = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    enter, start = ["nsenter", "-t", str(holder.pid), "-m"], cloche.start
+
+    def inside(args, stdin=subprocess.PIPE, env=None, uid=None, cwd=None, prefix=()):
+        return start(args, stdin, env, uid, cwd, (*enter, *prefix))
+
+    def write(text):
+        subprocess.run([*enter, "tee", CONFIG], input=text.encode(), stdout=subprocess.DEVNULL, check=True)
+    try:
+        assert holder.stdout.readline() == b"ready\n"
+        monkeypatch.setattr(cloche, "start", inside)
+        yield write
+    finally:
+        holder.stdin.close()
+        holder.wait()
+        holder.stdout.close()

@@ -93,6 +93,7 @@ static json_t *kept_body(const struct worker *w)
 	json_object_set_new(body, "timeout", json_integer(KEPT_LIFE_S));
 	json_object_set_new(body, "idle_timeout", json_integer(KEPT_IDLE_S));
 	json_object_set_new(body, "labels", json_pack("{ss}", "made-by", "mcp"));
+	install_prepare(w, body);
 	return body;
 }
 
@@ -229,10 +230,9 @@ static void exec_ran(struct job *j, int status, struct err *e)
 		job_ran(j, status, e);
 }
 
-static void exec_begin(struct job *j)
+void kept_exec(struct job *j, json_t *body)
 {
 	double limit = mcp_view(j->c).timeout_s;
-	_cleanup_json_ json_t *body = json_object();
 	json_t *output = json_object_get(j->w->run_body, "max_output");
 	char *target = NULL, *text = NULL;
 	struct err e = {0};
@@ -241,8 +241,8 @@ static void exec_begin(struct job *j)
 	json_object_set_new(body, "timeout", json_real(j->limit_s));
 	if (output)
 		json_object_set(body, "max_output", output);
-	if (job_command(j, body, &e) == 0)
-		text = json_dumps(body, JSON_COMPACT);
+	text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	json_decref(body);
 	if (!text || asprintf(&target, "/v1/sandboxes/%s/exec?stream", j->sandbox) < 0) {
 		free(text);
 		err_set(&e, ENOMEM, "make a request");
@@ -250,6 +250,19 @@ static void exec_begin(struct job *j)
 		return;
 	}
 	job_ask(j, "POST", target, "application/json", text, strlen(text), false, exec_ran);
+}
+
+static void exec_begin(struct job *j)
+{
+	json_t *body = json_object();
+	struct err e = {0};
+
+	if (job_command(j, body, &e) < 0) {
+		json_decref(body);
+		job_failed(j, 503, &e);
+		return;
+	}
+	kept_exec(j, body);
 }
 
 /* ---- write_file ---- */
@@ -559,6 +572,9 @@ void files_begin(struct job *j)
 		break;
 	case TOOL_LIST_FILES:
 		kept_look(j, list_begin);
+		break;
+	case TOOL_INSTALL_PACKAGES:
+		install_begin(j);
 		break;
 	case TOOL_LIST_SANDBOXES:
 		sandboxes_begin(j);

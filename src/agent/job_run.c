@@ -137,7 +137,9 @@ static json_t *structured_result(const struct job *j)
 static void show(struct job *j)
 {
 	struct worker *w = j->w;
-	_cleanup_free_ char *text = text_of_result(j->result, w->form, w->max_chars);
+	_cleanup_free_ char *text = j->c->tool.id == TOOL_INSTALL_PACKAGES
+					    ? install_text(j)
+					    : text_of_result(j->result, w->form, w->max_chars);
 	json_t *all = json_pack("[{ss ss}]", "type", "text", "text", text ? text : "");
 	bool failed = !json_is_true(json_object_get(j->result, "ok"));
 
@@ -246,6 +248,11 @@ static void next_file(struct job *j)
 	show(j);
 }
 
+bool job_is_unstarted(const struct job *j)
+{
+	return strcmp(job_word(j->result, "stage"), "exec") == 0;
+}
+
 /* Why there was no sandbox is for who runs this machine. */
 static void log_failure(const struct job *j)
 {
@@ -255,7 +262,7 @@ static void log_failure(const struct job *j)
 
 	for (int i = 0; i < REASON_COUNT; i++)
 		ours |= reasons[i].exit_status == 125 && strcmp(reasons[i].name, reason) == 0;
-	if (!ours || strcmp(job_word(j->result, "stage"), "exec") == 0)
+	if (!ours || job_is_unstarted(j))
 		return;
 	err_set(&e, 0, "%s: %s", reason, job_word(j->result, "message"));
 	j->w->ops->log(&e);

@@ -18,12 +18,14 @@ enum argument {
 	ARG_ENCODING = 1 << 6,
 	ARG_OFFSET = 1 << 7,
 	ARG_LIMIT = 1 << 8,
-	ARG_COUNT = 9
+	ARG_PACKAGES = 1 << 9,
+	ARG_MANAGER = 1 << 10,
+	ARG_COUNT = 11
 };
 
-enum kind { KIND_STRING, KIND_NUMBER, KIND_INTEGER };
+enum kind { KIND_STRING, KIND_NUMBER, KIND_INTEGER, KIND_LIST };
 
-static const char *const kind_names[] = {"string", "number", "integer"};
+static const char *const kind_names[] = {"string", "number", "integer", "array"};
 
 static const struct argument_row {
 	const char *name;
@@ -43,6 +45,10 @@ static const struct argument_row {
 	{"encoding", KIND_STRING, 16, false, "How content is written: utf-8 (default) or base64."},
 	{"offset", KIND_INTEGER, 0, false, "The first byte to read. Default: 0."},
 	{"limit", KIND_INTEGER, 0, false, "The most bytes to read, at most 262144 (default)."},
+	{"packages", KIND_LIST, 0, false,
+	 "Names, with or without a version: requests, numpy==1.26.4 (pip), lodash, "
+	 "@types/node@^20 (npm). No URLs, paths or options."},
+	{"manager", KIND_STRING, 16, false, "What installs them: pip (default) or npm."},
 };
 
 #define RUN_ARGUMENTS(what) (what) | ARG_TIMEOUT | ARG_SANDBOX, (what)
@@ -74,6 +80,12 @@ const struct tool tools[TOOL_COUNT] = {
 	[TOOL_LIST_FILES] = {"list_files", "List files",
 			     "Lists a folder of a kept sandbox (default: /workspace).",
 			     LANGUAGE_NONE, true, false, true, ARG_PATH | ARG_SANDBOX, 0},
+	[TOOL_INSTALL_PACKAGES] = {"install_packages", "Install packages",
+				   "Installs packages of Python (pip) or Node.js (npm) in a kept "
+				   "sandbox, from the registries that its network policy allows.",
+				   LANGUAGE_NONE, false, false, true,
+				   ARG_PACKAGES | ARG_MANAGER | ARG_TIMEOUT | ARG_SANDBOX,
+				   ARG_PACKAGES, true},
 	[TOOL_LIST_SANDBOXES] = {"list_sandboxes", "List sandboxes",
 				 "Lists the kept sandboxes that were made here, with their state.",
 				 LANGUAGE_NONE, true, false, true, 0, 0},
@@ -114,6 +126,8 @@ static int check_value(const struct argument_row *row, const json_t *v, struct e
 	if (row->kind == KIND_INTEGER && (!json_is_integer(v) || json_integer_value(v) < 0))
 		return err_set(e, 0, "The argument \"%s\" must be a whole number from 0.",
 			       row->name);
+	if (row->kind == KIND_LIST && !json_is_array(v))
+		return err_set(e, 0, "The argument \"%s\" must be a list of strings.", row->name);
 	if (row->kind != KIND_STRING)
 		return 0;
 	if (json_string_length(v) > row->max_bytes)
@@ -154,7 +168,20 @@ static void keep_value(struct tool_call *c, unsigned bit, const json_t *v)
 	case ARG_LIMIT:
 		c->limit = json_integer_value(v);
 		break;
+	case ARG_PACKAGES:
+		c->packages = v;
+		break;
 	}
+}
+
+static int check_packages(struct tool_call *c, const json_t *arguments, struct err *e)
+{
+	const char *manager = json_string_value(json_object_get(arguments, "manager"));
+
+	c->manager = manager ? package_manager_find(manager) : package_managers;
+	if (!c->manager)
+		return err_set(e, 0, "The argument \"manager\" must be pip or npm.");
+	return package_check(c->manager, c->packages, e);
 }
 
 static int check_together(struct tool_call *c, const json_t *arguments,
@@ -173,7 +200,7 @@ static int check_together(struct tool_call *c, const json_t *arguments,
 		return err_set(e, 0, "The argument \"path\" is empty.");
 	if (c->limit == 0 || c->limit > TOOL_READ_BYTES)
 		c->limit = TOOL_READ_BYTES;
-	return 0;
+	return c->packages ? check_packages(c, arguments, e) : 0;
 }
 
 /* Unknown names are an error: a model that invents one must not believe that it had an effect. */
@@ -254,11 +281,27 @@ static const char *sandbox_help(enum tool_id id, const struct tool_view *view)
 	if (tool_runs(id))
 		return "The id of a kept sandbox, or \"session\" for the one that write_file uses. "
 		       "Without it the run gets a new one.";
-	if (view->by_id && id == TOOL_WRITE_FILE)
+	if (view->by_id && (id == TOOL_WRITE_FILE || id == TOOL_INSTALL_PACKAGES))
 		return "The id of a kept sandbox. Without it a new one is made, and its id "
 		       "returned.";
 	return view->by_id ? "The id of a kept sandbox."
 			   : "The id of a kept sandbox. Default: this session's.";
+}
+
+static void tell_install(FILE *f, const struct tool_view *view)
+{
+	const char *use = view->by_id     ? "pass the id of the sandbox, which is returned,"
+			  : view->session ? NULL
+					  : "pass \"session\"";
+
+	if (use)
+		fprintf(f,
+			" A run in another sandbox does not have them: %s as \"sandbox\" to "
+			"run_python, run_node or run_shell to use them.",
+			use);
+	else
+		fputs(" The next run_python, run_node and run_shell can use them.", f);
+	fprintf(f, " At most %g seconds.", view->timeout_s);
 }
 
 char *tool_description(enum tool_id id, const struct tool_view *view)
@@ -272,6 +315,8 @@ char *tool_description(enum tool_id id, const struct tool_view *view)
 	fputs(tools[id].help, f);
 	if (tool_runs(id))
 		tell_run(f, view);
+	if (id == TOOL_INSTALL_PACKAGES)
+		tell_install(f, view);
 	if (id == TOOL_WRITE_FILE && view->by_id)
 		fputs(" Returns the sandbox's id, for the argument \"sandbox\" of other tools.", f);
 	else if (id == TOOL_WRITE_FILE)
@@ -289,6 +334,11 @@ static json_t *property(enum tool_id id, int i, const struct tool_view *view)
 
 	if (1u << i == ARG_ENCODING)
 		json_object_set_new(p, "enum", json_pack("[ss]", "utf-8", "base64"));
+	if (1u << i == ARG_MANAGER)
+		json_object_set_new(p, "enum", json_pack("[ss]", "pip", "npm"));
+	if (rows[i].kind == KIND_LIST)
+		json_object_update_new(p, json_pack("{s{ss} si si}", "items", "type", "string",
+						    "minItems", 1, "maxItems", PACKAGES_MAX));
 	if (1u << i == ARG_TIMEOUT)
 		json_object_set_new(p, "maximum", json_real(view->timeout_s));
 	if (rows[i].kind == KIND_INTEGER)
@@ -369,7 +419,7 @@ json_t *tool_annotations(enum tool_id id, const struct tool_view *view)
 
 	return json_pack("{ss sb sb sb sb}", "title", t->title, "readOnlyHint", t->read_only,
 			 "destructiveHint", t->destructive, "idempotentHint", t->idempotent,
-			 "openWorldHint", tool_runs(id) && view->open_world);
+			 "openWorldHint", t->needs_network || (tool_runs(id) && view->open_world));
 }
 
 json_t *tool_mcp(enum tool_id id, const struct tool_view *view, unsigned features)
@@ -449,6 +499,8 @@ static void to_gemini(json_t *schema)
 	json_object_del(schema, "additionalProperties");
 	json_object_foreach(json_object_get(schema, "properties"), key, v)
 		to_gemini(v);
+	if (json_object_get(schema, "items"))
+		to_gemini(json_object_get(schema, "items"));
 }
 
 static json_t *list_gemini(const enum tool_id *ids, size_t count, const struct tool_view *view)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "agent/package.h"
 #include "sandbox/spec.h"
 
 enum tool_id {
@@ -22,6 +23,7 @@ enum tool_id {
 	TOOL_WRITE_FILE,
 	TOOL_READ_FILE,
 	TOOL_LIST_FILES,
+	TOOL_INSTALL_PACKAGES,
 	TOOL_LIST_SANDBOXES,
 	TOOL_RESET,
 	TOOL_COUNT
@@ -46,6 +48,7 @@ struct tool {
 	enum language language; /* LANGUAGE_NONE: no run_* */
 	bool read_only, destructive, idempotent;
 	unsigned arguments, required; /* bit sets of tool_argument rows */
+	bool needs_network;           /* of no use without one */
 };
 
 extern const struct tool tools[TOOL_COUNT];
@@ -70,6 +73,8 @@ struct tool_call {
 	bool is_base64;
 	double timeout_s; /* 0: not said */
 	long long offset, limit;
+	const json_t *packages;
+	const struct package_manager *manager;
 };
 
 /* Read arguments (an object, or NULL for none). -1: e->text is for the model, in whole sentences. */

@@ -146,6 +146,8 @@ int run_take(void *job, const char *data, size_t size, struct err *e) must_check
 void run_done(struct job *j);
 /* A run's answer is there: answer with it. */
 void job_ran(struct job *j, int status, struct err *e);
+/* Whether there was no such program in the sandbox. */
+bool job_is_unstarted(const struct job *j);
 /* What runs, of a run's body: "language" and "code", or "command". */
 int job_command(const struct job *j, json_t *body, struct err *e) must_check;
 
@@ -153,8 +155,17 @@ int job_command(const struct job *j, json_t *body, struct err *e) must_check;
 void files_begin(struct job *j);
 /* Go on with in_kept in the sandbox that this call means, or answer instead. */
 void kept_enter(struct job *j, void (*in_kept)(struct job *j));
+/* Run what body says in that sandbox. Takes body over; NULL: there was no memory for it. */
+void kept_exec(struct job *j, json_t *body);
 /* A job that makes the session's sandbox is over: whoever waits goes on. */
 void kept_leave(struct job *j);
+
+/* job_install.c */
+void install_begin(struct job *j);
+/* What a kept sandbox's environment needs for it, put into the body that asks for one. */
+void install_prepare(const struct worker *w, json_t *body);
+/* What an installation that is over came to, for the model; NULL without memory. */
+char *install_text(const struct job *j) must_check;
 
 /* shelf.c */
 const char *mime_of(const char *name, const char *data, size_t size);

@@ -16,12 +16,12 @@ static bool needs(const struct ask_settings *s, const struct use *u)
 {
 	enum tool_id id = tool_find(u->call->name);
 	bool touches = id != TOOL_LIST_SANDBOXES && id != TOOL_RESET;
+	bool network = (s->has_network && touches) || (id < TOOL_COUNT && tools[id].needs_network);
 
 	for (size_t i = 0; i < json_array_size(s->approve); i++) {
 		const char *what = json_string_value(json_array_get(s->approve, i));
 
-		if (strcmp(what, "all") == 0 ||
-		    (strcmp(what, "network") == 0 && s->has_network && touches) ||
+		if (strcmp(what, "all") == 0 || (strcmp(what, "network") == 0 && network) ||
 		    (strcmp(what, "volumes") == 0 && json_array_size(s->volumes) > 0 && touches))
 			return true;
 	}

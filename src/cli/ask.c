@@ -212,7 +212,7 @@ static int put_lists(const struct ask *a, json_t *j, struct err *e)
 	json_object_set_new(j, "volumes", volumes);
 	if (put_list(j, "tools", a->tools ? a->tools : "run_python,run_node,run_shell", is_tool,
 		     "run_python, run_node, run_shell, write_file, read_file, list_files, "
-		     "list_sandboxes and reset",
+		     "install_packages, list_sandboxes and reset",
 		     e) < 0)
 		return -1;
 	return put_list(j, "approve", approve, is_approvable, "all, network and volumes", e);

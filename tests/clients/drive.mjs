@@ -39,6 +39,11 @@ const wrote = await call('write_file', { path: 'a.py', content: "print('kept')" 
 const box = wrote.structuredContent ? { sandbox: wrote.structuredContent.sandbox } : {};
 await call('read_file', { path: 'a.py', ...box });
 await call('list_files', box);
+await call('install_packages', { packages: ['wheelhouse-test'], ...box });
+if (wrote.structuredContent) {
+  const use = { code: 'import wheelhouse_test; print(wheelhouse_test.answer)', ...box };
+  saw.imported = (await request('run_python', use)).structuredContent.stdout;
+}
 await call('list_sandboxes', {});
 await call('reset', box);
 const abort = new AbortController();

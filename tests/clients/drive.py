@@ -51,6 +51,10 @@ async def main(mode, command, *args):
         which = {"sandbox": wrote.structured_content["sandbox"]} if wrote.structured_content else {}
         await call("read_file", {"path": "a.py", **which})
         await call("list_files", which)
+        await call("install_packages", {"packages": ["wheelhouse-test"], **which})
+        if which:
+            use = {"code": "import wheelhouse_test; print(wheelhouse_test.answer)", **which}
+            saw["imported"] = (await client.call_tool("run_python", use)).structured_content["stdout"]
         await call("list_sandboxes", {})
         await call("reset", which)
         slow = asyncio.create_task(client.call_tool("run_shell", {"command": f"exec sleep {os.environ['MARK']}"}))

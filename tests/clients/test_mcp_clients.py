@@ -10,11 +10,13 @@ import time
 import clients
 import cloche
 import pytest
+import service as services
+import web
 from mcp_stdio import processes_with, until
 
 pytestmark = pytest.mark.needs("native", "python", "node", "service")
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = ["run_python", "run_node", "run_shell", "write_file", "read_file", "list_files", "list_sandboxes", "reset"]
+TOOLS = ["run_python", "run_node", "run_shell", "write_file", "read_file", "list_files", "install_packages", "list_sandboxes", "reset"]
 
 
 @pytest.fixture(params=["direct", "service"])
@@ -27,14 +29,14 @@ def url(service):
     return f"http://127.0.0.1:{service.port}/mcp"
 
 
-def drive(command, way, mark, url=None):
+def drive(command, way, mark, url=None, options=()):
     env = cloche.environment({**way, "MARK": mark})
-    done = subprocess.run([*command, *([url] if url else [cloche.binary(), "mcp"])], env=env, capture_output=True, text=True, timeout=90)
+    done = subprocess.run([*command, *([url] if url else [cloche.binary(), "mcp", *options])], env=env, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def check(saw, revision, kept):
+def check(saw, revision, kept, networked=False):
     """What every client has to have seen."""
     assert saw["revision"] == revision and saw["tools"] == TOOLS
     ran = saw["run_python"]
@@ -45,8 +47,11 @@ def check(saw, revision, kept):
     if kept:
         assert saw["read_file"]["text"] == "print('kept')" and saw["list_files"]["text"] == "a.py  13\n"
         assert len(saw["list_sandboxes"]["structured"]["sandboxes"]) == 1 and len(saw["reset"]["structured"]["ended"]) == 1
+        installed = saw["install_packages"]
+        assert saw["imported"] == ("42\n" if networked else "") and installed["error"] is not networked
+        assert networked or "no network" in installed["text"] and "pypi.org" in installed["text"]
     else:
-        for name in ("write_file", "read_file", "list_files", "list_sandboxes", "reset"):
+        for name in ("write_file", "read_file", "list_files", "install_packages", "list_sandboxes", "reset"):
             assert saw[name]["error"], saw[name]
     assert saw["cancelled"] and saw["parallel"] == [f"{i}\n" for i in range(5)] and saw["wrong"] and "no_such_tool" in saw["unknown"]
 
@@ -85,6 +90,22 @@ def test_npm_over_http(service, url, package, mode, revision):
     until(lambda: not processes_with(mark))
 
 
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("driver", ["pypi", "npm"])
+def test_packages_from_an_index(driver, tmp_path):
+    """The same with a network: what the client had installed is there for its next run."""
+    cloche.need("web")
+    mark, options = f"9{time.time():.3f}", ["--timeout", "30s", "--memory", "512m"]
+    with web.Web(tmp_path) as w:
+        more = {"resolve": {n: ["127.0.0.1"] for n in w.names}, "upstream_ca": str(w.folder / "ca.pem")}
+        options += ["--network", "allow", *w.rules("pypi.test"), "--env", f"PIP_INDEX_URL={w.url('/simple', 'pypi.test')}"]
+        with services.Service(policy={"network_private": ["127.0.0.0/8"]}, more=more) as one:
+            command = [clients.python(), os.path.join(HERE, "drive.py"), "auto"] if driver == "pypi" else \
+                ["node", shutil.copy(os.path.join(HERE, "drive.mjs"), clients.node()), "client", "auto"]
+            check(drive(command, {"CLOCHE_SOCKET": one.sock}, mark, options=options), "2026-07-28", True, networked=True)
+    until(lambda: not processes_with(mark))
+
+
 def test_the_inspectors_command_line_over_http(service, url):
     inspector = os.path.join(clients.node(), "node_modules", ".bin", "mcp-inspector")
     key = service.key("inspector").secret
@@ -120,6 +141,8 @@ def test_the_inspectors_command_line(way):
     assert call("run_shell", "command=exit 3", status=5)["structuredContent"]["exit_code"] == 3  # 5: "isError": true
     kept = "CLOCHE_SOCKET" in way  # each call is a session of its own
     assert call("write_file", "path=a", "content=x", status=0 if kept else 5)["isError"] is not kept
+    refused = call("install_packages", 'packages=["six"]', status=5)["content"][0]["text"]  # no network, or nothing that is kept
+    assert ("no network" in refused) is kept
     assert call("list_sandboxes", status=0 if kept else 5)["isError"] is not kept
     assert call("reset", status=0 if kept else 5)["isError"] is not kept
     for name, *args in (("read_file", "path=a"), ("list_files",)):

@@ -64,6 +64,20 @@ static void on_send(void *context, json_t *message)
 	json_decref(message);
 }
 
+/* Whatever a manager's grammar takes is one word of it, and neither an option, a path, nor a URL. */
+static void check_packages(const json_t *list)
+{
+	CHECK(!list || (json_array_size(list) > 0 && json_array_size(list) <= PACKAGES_MAX));
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *text = json_string_value(json_array_get(list, i)), *slash;
+
+		CHECK(text && *text && strlen(text) <= PACKAGE_BYTES && !strchr("-./ ~", *text));
+		CHECK(!strpbrk(text, "\n\t\\:;#$`\"'(){}%?"));
+		slash = strchr(text, '/');
+		CHECK(!slash || (*text == '@' && !strchr(slash + 1, '/')));
+	}
+}
+
 static void check_call(const struct mcp_call *c)
 {
 	const struct tool_call *t = &c->tool;
@@ -75,6 +89,8 @@ static void check_call(const struct mcp_call *c)
 	CHECK(t->timeout_s >= 0 && t->timeout_s <= 30);
 	CHECK(t->offset >= 0 && t->limit > 0 && t->limit <= TOOL_READ_BYTES);
 	CHECK(t->id != TOOL_WRITE_FILE || (t->path && *t->path && t->content));
+	CHECK(t->id != TOOL_INSTALL_PACKAGES || (t->packages && t->manager));
+	check_packages(t->packages);
 }
 
 static void answer(struct mcp_call *c)

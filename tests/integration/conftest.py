@@ -9,7 +9,6 @@ import cloche
 import pytest
 
 USER = "clochetest"
-CONFIG = "/etc/cloche/cloche.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,28 +50,3 @@ def user(tmp_path_factory):
                 "XDG_CONFIG_HOME": str(home / "config"), "USER": USER}
     if made:
         subprocess.run(["/usr/sbin/userdel", USER], check=True, stderr=subprocess.DEVNULL)
-
-
-@pytest.fixture
-def config(must_work, monkeypatch):
-    """Write the system's configuration, in a mount namespace of its own: nobody else's cloche sees it."""
-    must_work("root")
-    script = ("mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work && "
-              "mount -t overlay -o lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work none /etc && mkdir -p /etc/cloche && "
-              "echo ready && exec cat")
-    holder = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    enter, start = ["nsenter", "-t", str(holder.pid), "-m"], cloche.start
-
-    def inside(args, stdin=subprocess.PIPE, env=None, uid=None, cwd=None, prefix=()):
-        return start(args, stdin, env, uid, cwd, (*enter, *prefix))
-
-    def write(text):
-        subprocess.run([*enter, "tee", CONFIG], input=text.encode(), stdout=subprocess.DEVNULL, check=True)
-    try:
-        assert holder.stdout.readline() == b"ready\n"
-        monkeypatch.setattr(cloche, "start", inside)
-        yield write
-    finally:
-        holder.stdin.close()
-        holder.wait()
-        holder.stdout.close()

@@ -69,7 +69,7 @@ def test_each_revision_is_spoken_as_it_was(way, revision):
         assert ("title" in r["serverInfo"]) == (revision >= "2025-06-18")
         tools = m.result("tools/list")["tools"]
         assert [t["name"] for t in tools] == ["run_python", "run_node", "run_shell", "write_file", "read_file", "list_files",
-                                              "list_sandboxes", "reset"]
+                                              "install_packages", "list_sandboxes", "reset"]
         for t in tools:
             assert ("annotations" in t) == (revision >= "2025-03-26")
             assert ("outputSchema" in t) == (revision >= "2025-06-18")
@@ -237,7 +237,7 @@ def test_annotations_are_what_the_tools_do(mcp):
         assert notes[name]["readOnlyHint"] and not notes[name]["destructiveHint"]
     for name in ("run_python", "run_node", "run_shell", "write_file", "reset"):
         assert not notes[name]["readOnlyHint"] and notes[name]["destructiveHint"]
-    assert not any(n["openWorldHint"] for n in notes.values())
+    assert {name for name, n in notes.items() if n["openWorldHint"]} == {"install_packages"}
     assert "URLError" in mcp.tool("run_python", code="import urllib.request as u; u.urlopen('http://1.1.1.1', timeout=2)").text
 
 
@@ -418,9 +418,9 @@ def test_there_is_an_end_to_kept_sandboxes(served, service):
     until(lambda: not alive(service))
 
 
-@pytest.mark.parametrize("name", ["write_file", "read_file", "list_files", "list_sandboxes", "reset"])
+@pytest.mark.parametrize("name", ["write_file", "read_file", "list_files", "install_packages", "list_sandboxes", "reset"])
 def test_without_a_service_files_say_so(name):
-    arguments = {"write_file": {"path": "x", "content": ""}, "read_file": {"path": "x"}}.get(name, {})
+    arguments = {"write_file": {"path": "x", "content": ""}, "read_file": {"path": "x"}, "install_packages": {"packages": ["six"]}}.get(name, {})
     with Mcp(env={"CLOCHE_DIRECT": "1"}) as m:
         m.hello()
         r = m.tool(name, **arguments)
@@ -718,7 +718,8 @@ def test_formats(form, where):
     if form == "mcp":
         listed, where = listed["tools"], lambda t: (t["name"], t["inputSchema"])
     names = [where(t)[0] for t in listed]
-    assert names == ["run_python", "run_node", "run_shell"] + (["write_file", "read_file", "list_files", "list_sandboxes", "reset"] if form == "mcp" else [])
+    assert names == ["run_python", "run_node", "run_shell"] + (["write_file", "read_file", "list_files", "install_packages", "list_sandboxes", "reset"] if form == "mcp" else
+                                                              [])
     for t in listed:
         schema = where(t)[1]
         assert schema["type"].lower() == "object" and set(schema["required"]) <= set(schema["properties"])

@@ -82,7 +82,7 @@ def stateless(service):
 def test_each_revision(service, revision):
     one = Http(service.root)
     assert one.hello(revision)["protocolVersion"] == revision
-    assert len(one.result("tools/list")["tools"]) == 8
+    assert len(one.result("tools/list")["tools"]) == 9
     assert one.tool("run_python", code="print(6 * 7)").text == "exit=0\nstdout:\n42\nstderr:"
     assert "listChanged" not in json.dumps(one.result("tools/list")) and one.close().status == 204
     assert one.post(one.message("ping")).status == 404, "the session is over"

@@ -107,6 +107,14 @@ static void test_arguments(void **state)
 		 "utf-8 or base64"},
 		{"read_file", "{\"path\":\"x\",\"offset\":-1}", "whole number"},
 		{"list_sandboxes", "{\"x\":1}", "no argument"},
+		{"install_packages", "{\"packages\":[\"six\"]}", NULL},
+		{"install_packages", "{\"packages\":[\"@a/b\"],\"manager\":\"npm\"}", NULL},
+		{"install_packages", "{\"packages\":[\"@a/b\"]}", "no package of pip"},
+		{"install_packages", "{\"packages\":[\"a\\u0000b\"]}", "no package of pip"},
+		{"install_packages", "{\"packages\":[\"six\"],\"manager\":\"apt\"}", "pip or npm"},
+		{"install_packages", "{\"packages\":{}}", "list of strings"},
+		{"install_packages", "{\"packages\":[]}", "1 to 32"},
+		{"install_packages", "{}", "needs the argument \"packages\""},
 		{"reset", "{}", NULL},
 	};
 
@@ -146,6 +154,126 @@ static void test_argument_values(void **state)
 	assert_int_equal(read_call(&call, "run_python", "{\"code\":\"1\",\"sandbox\":\"x\"}",
 				   &single, &e, &d),
 			 -1);
+}
+
+/* What managers would read as an option, a file, a URL, or more than one package is no name. */
+static void test_packages(void **state)
+{
+	static const struct {
+		bool taken;
+		const char *pip, *npm; /* NULL: the same is of no interest to it */
+	} rows[] = {
+		{true, "six", "lodash"},
+		{true, "Six_6.x-y", "JSONStream"},
+		{true, "requests[socks,security]", "@types/node"},
+		{true, "requests[socks, security] >= 2.8, == 2.8.*", "@types/node@^20"},
+		{true, "a==1!2.0+local-1", "a@1.2.3-rc.1+5"},
+		{true, "a~=1.0", "a@~1.0"},
+		{true, "a!=1,<2,>0.1", "a@>=1 <2 || ^3.1"},
+		{true, "a===1", "a@1 - 2"},
+		{true, "a <3", "a@latest"},
+		{true, "a==*", "a@*"},
+		{true, "0", "a@x"},
+		{false, "", ""},
+		{false, " six", " lodash"},
+		{false, "six ", "lodash "},
+		{false, "six\n", "lodash\n"},
+		{false, "six lodash", "six lodash"},
+		{false, "-r", "-g"},
+		{false, "--index-url=http://x", "--registry=http://x"},
+		{false, "six --pre", "lodash --global"},
+		{false, "six==1 --pre", "lodash@1\t--global"},
+		{false, ".", "."},
+		{false, "..", ".."},
+		{false, "./six", "./six"},
+		{false, "/etc", "/etc"},
+		{false, "~/six", "~/six"},
+		{false, "a/b", "user/repository"},
+		{false, "a\\b", "a\\b"},
+		{false, "https://x/a", "https://x/a"},
+		{false, "git+https://x/a", "git+ssh://x/a"},
+		{false, "a @ https://x/a", "a@https://x/a"},
+		{false, "a@b", "a@file:b"},
+		{false, "a;os_name=='x'", "a@npm:b"},
+		{false, "a==", "a@"},
+		{false, "a==1,", "a@1||"},
+		{false, "a=1", "a@@1"},
+		{false, "a==1 2", "a==1"},
+		{false, "a>", "a@>"},
+		{false, "a==.", "a@."},
+		{false, "a==../b", "a@../b"},
+		{false, "a-", "_a"},
+		{false, "a[", "@a"},
+		{false, "a[]", "@a/"},
+		{false, "a[b", "@/a"},
+		{false, "a[b]]", "@a/b/c"},
+		{false, "a[-b]", "@-a/b"},
+		{false, "a[b/c]", "@a/.b"},
+		{false, "six.whl", "six.tgz"},
+		{false, "six-1.0.tar.gz", "six-1.0.tar.gz"},
+		{false, "six==1.ZIP", "six@1.TAR"},
+		{false, "$(id)", "$(id)"},
+		{false, "a`id`", "a`id`"},
+		{false, "a|id", "a@1|id"},
+		{false, "a&id", "a@1&id"},
+		{false, "a>id;", "a@1>id;"},
+		{false, "ä", "ä"},
+		{false, "a%2e", "a%2e"},
+		{false, "a==1#x", "a#x"},
+		{false, "a:b", "a:b"},
+		{false, "a*", "a*"},
+		{false, "{a,b}", "{a,b}"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct package_manager *pip = package_manager_find("pip"),
+					     *npm = package_manager_find("npm");
+
+		if (package_is_name(pip, rows[i].pip) != rows[i].taken)
+			fail_msg("pip: %s", rows[i].pip);
+		if (package_is_name(npm, rows[i].npm) != rows[i].taken)
+			fail_msg("npm: %s", rows[i].npm);
+	}
+	assert_null(package_manager_find("sh"));
+}
+
+/* Each provider is told what it needs to know to send a list. */
+static void test_packages_in_every_format(void **state)
+{
+	static const char *const where[][4] = {{"function", "parameters", "array", "string"},
+					       {NULL, "parameters", "array", "string"},
+					       {NULL, "input_schema", "array", "string"},
+					       {NULL, "parameters", "ARRAY", "STRING"},
+					       {NULL, "inputSchema", "array", "string"}};
+	static const enum tool_id id = TOOL_INSTALL_PACKAGES;
+
+	(void)state;
+	assert_int_equal(tool_format_count, ARRAY_SIZE(where));
+	for (size_t i = 0; i < ARRAY_SIZE(where); i++) {
+		_cleanup_json_ json_t *all = tool_formats[i].list(&id, 1, &kept);
+		const json_t *t = json_is_array(all)
+					  ? json_array_get(all, 0)
+					  : json_array_get(json_object_get(all, "tools"), 0);
+		const json_t *packages, *schema;
+
+		if (json_object_get(t, "functionDeclarations"))
+			t = json_array_get(json_object_get(t, "functionDeclarations"), 0);
+		t = where[i][0] ? json_object_get(t, where[i][0]) : t;
+		assert_string_equal(json_string_value(json_object_get(t, "name")),
+				    "install_packages");
+		assert_contains(json_string_value(json_object_get(t, "description")),
+				"\"session\"");
+		schema = json_object_get(t, where[i][1]);
+		packages = json_object_get(json_object_get(schema, "properties"), "packages");
+		assert_string_equal(json_string_value(json_object_get(packages, "type")),
+				    where[i][2]);
+		assert_string_equal(json_string_value(json_object_get(
+					    json_object_get(packages, "items"), "type")),
+				    where[i][3]);
+		assert_int_equal(json_integer_value(json_object_get(packages, "maxItems")),
+				 PACKAGES_MAX);
+	}
 }
 
 struct seen {
@@ -193,9 +321,13 @@ static void test_lines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts),     cmocka_unit_test(test_repair),
-		cmocka_unit_test(test_arguments), cmocka_unit_test(test_argument_values),
+		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_repair),
+		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_argument_values),
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_packages),
+		cmocka_unit_test(test_packages_in_every_format),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
