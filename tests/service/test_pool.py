@@ -409,3 +409,17 @@ def test_many_at_once_get_what_waits_and_what_is_made_for_them(pool):
         t.join()
     assert len(seen) == 24 and all(r["ok"] for r in seen)
     assert len({r["stdout"] for r in seen}) <= 2  # of two zygotes at most
+
+
+@pytest.mark.parametrize("limit, reason", [({"timeout": 0.5}, "timeout"), ({"max_output": 10, "on_output_limit": "kill"}, "output_limit")],
+                         ids=lambda v: v if isinstance(v, str) else "")
+def test_a_limit_ends_a_zygotes_child_and_its_artifacts_come(pool, limit, reason):
+    """Init has to kill it, since the sandbox stays for the artifacts (Landlock's scopes of signals were in the way)."""
+    code = "open('/output/made', 'w').write('before')\nprint('x' * 20, flush=True)\nimport time\ntime.sleep(60)"
+    first = metric(pool.root, "cloche_pool_zygote_hits_total")
+    contract.until(lambda: run(pool.root, **PYTHON, output=True)["ok"] and metric(pool.root, "cloche_pool_zygote_hits_total") > first, 20)
+    settled(pool)
+    before, began = metric(pool.root, "cloche_pool_zygote_hits_total"), time.monotonic()
+    r = run(pool.root, language="python", code=code, output=True, **{"timeout": 30, **limit})
+    assert (r["reason"], [a["path"] for a in r["artifacts"]]) == (reason, ["made"]) and time.monotonic() - began < 10, r
+    assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1

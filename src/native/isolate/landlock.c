@@ -164,24 +164,43 @@ static int allow_all(struct isolation *s, int ruleset)
 	return r;
 }
 
-int isolate_landlock(struct isolation *s)
+/* A ruleset's descriptor, or -errno. */
+static int make(struct isolation *s, uint64_t scopes)
 {
 	uint32_t abi = s->plan->landlock_abi;
-	struct ruleset_attr attr = {known_to(abi), 0, SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL};
+	struct ruleset_attr attr = {known_to(abi), 0, scopes};
 	size_t size = abi >= 6 ? 24 : abi >= 4 ? 16 : 8;
-	int ruleset, r;
+	int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0), r;
 
-	if (abi == 0)
-		return 0;
-	ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
 	if (ruleset < 0)
 		return step_failed(s, errno, "make a ruleset");
 	r = allow_all(s, ruleset);
-	if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+	if (r == 0)
+		return ruleset;
+	close(ruleset);
+	return r;
+}
+
+int isolate_landlock(struct isolation *s)
+{
+	uint64_t scopes = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
+	int ruleset, r = 0;
+
+	if (s->plan->landlock_abi == 0)
+		return 0;
+	if (s->keep_ruleset) {
+		s->ruleset = make(s, scopes);
+		if (s->ruleset < 0)
+			return s->ruleset;
+		/* Who joins has a domain beside init's, not below it: with its signals scoped, init could not end
+		 * it. In its pid namespace there is nobody else to send one to. */
+		scopes &= ~(uint64_t)SCOPE_SIGNAL;
+	}
+	ruleset = make(s, scopes);
+	if (ruleset < 0)
+		return ruleset;
+	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		r = step_failed(s, errno, "enforce the ruleset");
-	if (r == 0 && s->keep_ruleset)
-		s->ruleset = ruleset;
-	else
-		close(ruleset);
+	close(ruleset);
 	return r;
 }
