@@ -12,13 +12,13 @@ EXAMPLES = [(method.upper(), path, name, example["value"]) for path, methods in 
 @pytest.mark.parametrize("method, path, name, value", EXAMPLES, ids=[f"{m} {p} {n}" for m, p, n, _ in EXAMPLES])
 def test_example(client, boxes, service, method, path, name, value):
     if "{id}" in path:
-        box = boxes(profile="dev")
+        box = boxes(profile="dev", **({"network": "allow"} if path.endswith("/network") else {}))
         process = None
         if "{process}" in path:
             process = box.start(["sleep", "78"], tty=True)
         if path.endswith("/move"):
             box.mkdir("/workspace/a")
-        path = path.replace("{id}", box.id).replace("{process}", process.id if process else "")
+        path = path.replace("{id}", box.id).replace("{process}", process.id if process else "").replace("{port}", "8000")
     answer = client.request(method, path, json=value)
     assert answer.status in (200, 201, 204), answer
     if path == "/v1/sandboxes":
