@@ -442,6 +442,10 @@ static void test_credentials_refused(void **state)
 		end(&s);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		/* There posix_spawn() does not tell that the program is missing. */
+		if (others[i].errnum == ENOENT && strcmp(others[i].name, "missing") == 0 &&
+		    getenv("CLOCHE_UNDER_VALGRIND"))
+			continue;
 		one_credential(&s, others[i].name);
 		not_configured(&s, NULL, others[i].errnum, others[i].why);
 		end(&s);
