@@ -132,10 +132,22 @@ static void failed(struct prepared *x, bool made)
 	free(x);
 }
 
+/* It is whole, or could be made so, and nobody will ever ask for it: the service stops. */
+static void unwanted(struct prepared *x)
+{
+	making_done(x);
+	drop_sandbox(x->kind->pool, x->handed.created.id);
+	free(x);
+}
+
 static void ready(struct prepared *x)
 {
 	struct kind *k = x->kind;
 
+	if (k->pool->stopping) {
+		unwanted(x);
+		return;
+	}
 	making_done(x);
 	k->has_zygote |= x->joined;
 	x->made_us = now_us();
@@ -207,7 +219,7 @@ static void on_made(void *data, const struct spawner_header *message)
 	}
 	x->handed.created = *(const struct spawner_created *)message;
 	if (x->kind->pool->stopping)
-		failed(x, true);
+		unwanted(x);
 	else if (x->kind->want.strings)
 		start_waiting(x);
 	else

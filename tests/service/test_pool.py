@@ -336,6 +336,15 @@ def test_a_stop_leaves_no_cgroup():
     contract.until(lambda: not cgroups() - before, 10)
 
 
+def test_a_stop_leaves_nothing_that_was_being_prepared():
+    """One that is whole after the stop has begun goes as well: Service.stop() looks for what is left."""
+    for n in range(30):
+        with services.Service({"pool": 6, "pool_floor": 6}) as one:
+            for _ in range(8):
+                run(one.root, **PYTHON)
+            time.sleep(n % 10 * 0.001)
+
+
 def test_off(fresh):
     for _ in range(3):
         assert run(fresh.root, **PYTHON)["stdout"] == "1\n"
