@@ -344,12 +344,13 @@ static void send_creations(struct link *l)
 			return;
 		sequence = spawner_send(&l->client, SPAWNER_CREATE, &c->request, sizeof c->request,
 					c->fds, c->fd_count);
-		if (sequence == -EAGAIN) {
+		/* When the line is down, go_down() comes from the loop: nobody is called back out of a call of
+		 * theirs. */
+		if (sequence == -EAGAIN || sequence == -ECONNRESET) {
 			l->next = c;
 			watch(l);
 			return;
 		}
-		/* Anything else is a line that is going down: nobody will answer. */
 		if (sequence < 0 ||
 		    add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
 			c->done(c->data, NULL);

@@ -245,13 +245,16 @@ static void on_housekeeping(uv_timer_t *t)
 	uv_timer_start(t, on_housekeeping, more > 0 || !expired ? 50 : HOUSEKEEPING_MS, 0);
 }
 
-/* Until the sandboxes that are nobody's are gone; a spawner that does not answer is not waited for. */
+/* Until the sandboxes that are nobody's are gone, but not for ever. A spawner that has died has a successor, which
+ * tells what lives (recover.c): what was prepared is among it. */
 static void on_stopping(uv_timer_t *t)
 {
 	struct service *v = t->data;
+	bool gone = link_is_up(v->link)
+			    ? v->dying_count == 0 && pool_is_empty(v) && link_is_idle(v->link)
+			    : !v->pool;
 
-	if ((v->dying_count == 0 && pool_is_empty(v) && link_is_idle(v->link)) ||
-	    !link_is_up(v->link) || now_us() > v->stop_by_us)
+	if (gone || now_us() > v->stop_by_us)
 		uv_stop(&v->loop);
 }
 

@@ -386,9 +386,11 @@ static void refill(struct pool *p)
 {
 	struct kind *k;
 
-	while (!p->stopping && !p->over_budget && making(p) < MAKING_MAX &&
-	       !link_creations_wait(p->service->link) && !dying_are_many(p->service) &&
-	       (k = neediest(p)))
+	/* Counted, as one that cannot be asked for is not being made. */
+	for (size_t i = 0; i < MAKING_MAX && !p->stopping && !p->over_budget &&
+			   making(p) < MAKING_MAX && !link_creations_wait(p->service->link) &&
+			   !dying_are_many(p->service) && (k = neediest(p));
+	     i++)
 		prepare(k);
 }
 

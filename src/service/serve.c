@@ -509,6 +509,7 @@ static void start_child(struct serve *s, struct child *c)
 	}
 	if (c->pid > 0)
 		return;
+	setpgid(0, 0); /* what a terminal sends is for us: they stop in their order */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (c == &s->cloched)
@@ -582,7 +583,11 @@ static void start_due(struct serve *s, struct timespec *wait)
 
 static void stop(struct serve *s)
 {
-	s->stopping = true;
+	if (TAKE(s->stopping, true))
+		return;
+	/* One that has just died leaves what only its successor finds. */
+	if (s->cloched.pid && !s->spawner.pid)
+		start_child(s, &s->spawner);
 	if (s->cloched.pid)
 		kill(s->cloched.pid, SIGTERM);
 	stop_spawner(s);

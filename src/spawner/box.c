@@ -172,6 +172,15 @@ void box_kill(struct box *b, const struct spawner *s)
 	syscall(SYS_pidfd_send_signal, b->pidfd, SIGKILL, NULL, 0);
 }
 
+bool boxes_are_dying(const struct spawner *s)
+{
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (const struct box *b = s->buckets[i]; b; b = b->next)
+			if (b->killed || b->state == BOX_CLEANING)
+				return true;
+	return false;
+}
+
 void box_discard(struct box *b)
 {
 	b->killed = b->discarded = true;

@@ -267,6 +267,14 @@ void creation_report(struct spawner *s, struct worker *w)
 	w->used = false;
 }
 
+bool creation_runs(const struct spawner *s)
+{
+	for (size_t i = 0; i < WORKERS_MAX; i++)
+		if (s->workers[i].used)
+			return true;
+	return false;
+}
+
 void creation_collect(struct spawner *s)
 {
 	for (size_t i = 0; i < WORKERS_MAX; i++)

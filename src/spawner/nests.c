@@ -80,6 +80,8 @@ bool nests_keep_place(struct box *b)
 static void end(struct spawner *s, struct nest_slot *n, const char *why)
 {
 	drop_places(s, n);
+	if (n->queue_count) /* what it was making is known by its folder */
+		box_adopt(s, n->queue[0].job->request.id, true);
 	while (n->queue_count) {
 		refuse(s, &n->queue[0], EIO, why);
 		pop(n);
@@ -345,6 +347,6 @@ void nests_stop(struct spawner *s)
 		for (struct box *b = s->buckets[i]; b; b = b->next)
 			if (b->nest)
 				fd_close(&b->lock);
-	if (any)
+	if (any || s->sweep_ms)
 		cgroup_sweep(&s->host, &s->places);
 }

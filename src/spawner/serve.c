@@ -150,11 +150,19 @@ static void hear_last_words(struct spawner *s)
 		client_event(s, EPOLLIN);
 }
 
+/* Told to stop together with its client, it hears what that still has to say: what shall not be left. What was
+ * told to go, and what is being made for a client that has gone, is waited for: nobody else would clean up. */
+static bool has_stopped(const struct spawner *s)
+{
+	if (!s->stop)
+		return s->ending && s->box_count == 0;
+	return now_ms() >= s->stop_by_ms ||
+	       (s->client < 0 && !creation_runs(s) && !boxes_are_dying(s));
+}
+
 int spawner_run(struct spawner *s, struct err *e)
 {
-	/* Told to stop together with its client, it hears what that still has to say: what shall not be left. */
-	while (!(s->stop && (s->client < 0 || now_ms() >= s->stop_by_ms)) &&
-	       !(s->ending && s->box_count == 0)) {
+	while (!has_stopped(s)) {
 		struct epoll_event event;
 		int n = epoll_wait(s->epoll, &event, 1, deadlines(s));
 
@@ -162,7 +170,8 @@ int spawner_run(struct spawner *s, struct err *e)
 			return err_set(e, errno, "wait for events");
 		if (n > 0)
 			dispatch(s, &event);
-		creation_next(s);
+		if (!s->stop || s->client >= 0)
+			creation_next(s);
 		if (s->queue_count == 0) /* behind what somebody waits for */
 			spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
 	}

@@ -204,7 +204,8 @@ void creation_next(struct spawner *s);
 uint64_t creation_deadlines(struct spawner *s, uint64_t now);
 /* Waiting or being made. cancel: it shall not come to be, or die at once. */
 bool creation_pending(struct spawner *s, const char *id, bool cancel);
-void creation_collect(struct spawner *s); /* all reports that have come */
+bool creation_runs(const struct spawner *s); /* a worker is at it */
+void creation_collect(struct spawner *s);    /* all reports that have come */
 void creation_worker_ended(struct spawner *s, pid_t pid);
 
 void job_free(struct job *j);
@@ -248,6 +249,8 @@ struct box *box_find_pid(const struct spawner *s, pid_t pid);
 /* Takes the descriptors, also on failure (then the sandbox is killed). */
 struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock);
 void box_kill(struct box *b, const struct spawner *s);
+bool boxes_are_dying(
+	const struct spawner *s); /* some were told to go, or are dead and not cleaned away yet */
 /* Nothing but init is alive in it, or what has run nobody's code: with init it ends. */
 void box_discard(struct box *b);
 void box_pause(struct spawner *s, struct box *b, uint32_t sequence);

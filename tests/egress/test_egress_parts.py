@@ -355,7 +355,7 @@ def dig(netns, *arguments):
     out = subprocess.run(["dig", "+tries=1", "+time=5", *arguments], capture_output=True, text=True, preexec_fn=netns.enter, timeout=60)
     status = re.search(r"status: (\w+)", out.stdout)
     assert "Warning" not in out.stdout + out.stderr and "malformed" not in out.stdout.lower(), out.stdout
-    return (status[1] if status else out.stdout), re.findall(r"\sIN\s+A\s+(\S+)", out.stdout)
+    return (status[1] if status else out.stdout), re.findall(r"[ \t]IN[ \t]+A[ \t]+(\S+)", out.stdout)
 
 
 @pytest.mark.needs("dig")

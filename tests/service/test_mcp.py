@@ -252,8 +252,8 @@ def test_why_there_is_no_sandbox_is_for_the_operator():
         p.stdin.flush()
         answer = json.loads(p.stdout.readline())
     r = outcome(answer["result"])
-    assert r.is_error and r.text == "exit=125\nstdout:\nstderr:\n[The sandbox could not be started.]" and r.structured["retryable"]
     _, log = p.communicate(timeout=10)
+    assert r.is_error and r.text == "exit=125\nstdout:\nstderr:\n[The sandbox could not be started.]" and r.structured["retryable"], (r, log)
     assert log.startswith(b"cloche: create_failed: ") and log.count(b"\n") == 1, log
     assert not any(word in json.dumps(r.result) for word in ("subuid", "/etc", "nobody", "cgroup"))
 

@@ -400,7 +400,8 @@ def test_it_outlives_the_service(web, who):
         assert b.exec(fetch(web)).ok
         r = b.exec(fetch(web, "one.test"))
         assert r.error_code == "SANDBOX_NETWORK_DENIED" and [d["host"] for d in r.json["network"]["denied"]] == ["one.test"]
-        b.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule(web, "other.test")]})
+        more = {"mode": "allow", "allow": [rule(web, "other.test")]}
+        until(lambda: b.request("PUT", "/network", json=more).status == 200, what="the spawner")
         assert b.exec(fetch(web, "other.test")).ok and network(b)["usage"]["allowed"] >= 2
         b.kill()
         until(lambda: gone(pid), 15, "the process that connected to end")
@@ -417,8 +418,7 @@ def test_records_are_kept_while_nobody_listens(web):
         cloched = next(p for p in one.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
         os.kill(cloched, signal.SIGKILL)
         one.wait_ready()
-        until(lambda: b.request("GET", "/network", check=False).status == 200, what="the service")
-        b.expect(200, "PUT", "/network", json={"mode": "none"})
+        until(lambda: b.request("PUT", "/network", json={"mode": "none"}, check=False).status == 200, what="the service")
         total = network(b)["usage"]["denied"]
         b.kill()
         until(lambda: sum(r["count"] for r in audited(one, b.id) if r["verdict"] == "denied") >= total, 15, "all in the audit")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepared sandboxes: who gets one and who does not, that each is used once, and that nobody can tell the difference."""
+import contextlib
 import os
 import re
 import signal
@@ -32,15 +33,16 @@ def prepared(client, count=1):
     contract.until(lambda: metric(client, "cloche_pool_ready") >= count, 20)
 
 
-def settled(service):
-    """What was asked for is prepared, what was used is gone: for three looks, as one leads to the other."""
+def settled(service, some=True):
+    """What was asked for is prepared, what was used is gone: for three looks, as one leads to the other. some: the pool has not
+    given up for a while."""
     quiet = 0
     until = time.monotonic() + 30
     while quiet < 3:
         assert time.monotonic() < until, "the pool does not come to rest"
         ready, making, dying = (metric(service.root, f"cloche_{m}") for m in ("pool_ready", "pool_making", "sandboxes_dying"))
         folders = len(os.listdir(service.folder / "run" / "sandboxes"))
-        quiet = quiet + 1 if ready and not making and not dying and folders == ready else 0
+        quiet = quiet + 1 if (ready or not some) and not making and not dying and folders == ready else 0
         time.sleep(0.05)
 
 
@@ -227,7 +229,7 @@ def test_a_changed_configuration_and_age_and_memory(pool):
         assert run(small.root, **PYTHON)["ok"]
 
 
-def test_death_of_the_service_at_any_moment():
+def test_death_of_the_service_at_any_moment(no_leftovers):
     """Each accepted run gets its true result, or `lost`; nothing runs twice; what was prepared for nobody goes."""
     marks = Path("/tmp") / f"pool-{os.getpid()}"
     marks.mkdir(mode=0o777)
@@ -274,6 +276,41 @@ def test_death_of_the_service_at_any_moment():
                 assert r["result"]["stdout"] == "1\n", r
         contract.until(lambda: metric(one.root, "cloche_sandboxes_dying") == 0, 20)
     marks.rmdir()
+
+
+def comm(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def test_death_of_who_makes_them(no_leftovers):
+    """Killed while it makes a prepared sandbox, or any: nothing of that one stays, and the next is made by another."""
+    with services.Service({"pool": 6, "pool_floor": 6}) as one:
+        stop = threading.Event()
+
+        def work(body):
+            while not stop.is_set():
+                one.root.request("POST", "/v1/runs", json=body, timeout=30, check=False)
+        threads = [threading.Thread(target=work, args=(body, )) for body in (PYTHON, PYTHON, {"command": ["true"], "memory": "61m"})]
+        for t in threads:
+            t.start()
+        spawner, killed = next(p for p in one.processes() if comm(p) == "cloche-spawner" and comm(parent_of(p)) == "cloche-serve"), 0
+        for i in range(200):
+            time.sleep(0.003 + i % 7 * 0.005)
+            for pid in one.processes():
+                if killed < 40 and pid != spawner and comm(pid) == "cloche-spawner":
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                        killed += 1
+        stop.set()
+        for t in threads:
+            t.join()
+        assert killed >= 10
+        contract.until(lambda: one.root.request("POST", "/v1/runs", json=PYTHON, check=False).json.get("stdout") == "1\n", 20)
+        settled(one, some=False)
+        assert spawner in one.processes()
 
 
 def parent_of(pid):

@@ -268,6 +268,22 @@ static int create(struct line *l, const char *owner, const char *id, const int *
 	return r;
 }
 
+/* Who asks again when told that nothing came would ask for ever, were it told so within its own call. */
+static void test_nobody_is_answered_within_a_call(void **state)
+{
+	struct line *l = *state;
+	struct seen made[3] = {0};
+
+	close(TAKE(l->spawner, -1)); /* and the loop has not turned since */
+	for (int i = 0; i < 3; i++) {
+		create(l, "o", "sbx_x", NULL, 0, &made[i]);
+		got(&made[i], 0, 0);
+	}
+	turn(l);
+	for (int i = 0; i < 3; i++)
+		got(&made[i], 1, 0);
+}
+
 static void test_it_dies_in_the_middle(void **state)
 {
 	struct line *l = *state;
@@ -531,11 +547,17 @@ static void test_closing_tells_who_waits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_answers_out_of_order),      TEST(test_list),
-		TEST(test_it_dies_in_the_middle),     TEST(test_rubbish_ends_the_line),
-		TEST(test_another_version_is_not_up), TEST(test_creations_take_turns),
-		TEST(test_pulls_make_room),           TEST(test_creations_are_held_back),
-		TEST(test_descriptors_come_along),    TEST(test_a_full_line),
+		TEST(test_answers_out_of_order),
+		TEST(test_list),
+		TEST(test_nobody_is_answered_within_a_call),
+		TEST(test_it_dies_in_the_middle),
+		TEST(test_rubbish_ends_the_line),
+		TEST(test_another_version_is_not_up),
+		TEST(test_creations_take_turns),
+		TEST(test_pulls_make_room),
+		TEST(test_creations_are_held_back),
+		TEST(test_descriptors_come_along),
+		TEST(test_a_full_line),
 		TEST(test_closing_tells_who_waits),
 	};
 
