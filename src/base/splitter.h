@@ -12,14 +12,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/cleanup.h"
+#include "base/bytes.h"
 
 struct splitter {
 	size_t most; /* of one line, without its end; set by the owner, the rest begins as zeros */
-	char *data;
-	size_t start, size, room; /* data[start..start + size) was not taken */
-	size_t looked;            /* so much of it has no line's end */
-	bool skipping;            /* the rest of a line that was too long */
+	struct bytes left; /* was not taken */
+	size_t looked;     /* so much of it has no line's end */
+	bool skipping;     /* the rest of a line that was too long */
 };
 
 enum splitter_answer { SPLITTER_NONE, SPLITTER_LINE, SPLITTER_TOO_LONG };

@@ -136,7 +136,7 @@ static struct map_line *line_new(struct map *m)
 	if (!l)
 		return NULL;
 	l->index = m->index++;
-	l->end = m->in_read - m->lines.size;
+	l->end = m->in_read - m->lines.left.size;
 	*m->last = l;
 	m->last = &l->next;
 	m->count++;
@@ -154,7 +154,7 @@ static int take_text(struct map *m, const char *text, size_t size, bool too_long
 	if (map_seen_has(&m->seen, m->index)) {
 		m->index++;
 		m->skipped++;
-		m->skipped_end = m->in_read - m->lines.size;
+		m->skipped_end = m->in_read - m->lines.left.size;
 		return 0;
 	}
 	l = line_new(m);

@@ -101,7 +101,7 @@ int remote_follow(struct remote *r, const char *target, int cancel_fd, line_sink
 	_cleanup_call_ struct call *c = call_new(&r->service, &q, e);
 	int status = c ? call_run(c, cancel_fd, e) : -1;
 
-	if (status == 0 && f.lines.size > 0)
+	if (status == 0 && f.lines.splitter.left.size > 0)
 		status = err_set(e, 0, "the service's answer ends within a line");
 	lines_done(&f.lines);
 	return status;

@@ -1,70 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/lines.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/json.h"
 
-static int append(struct lines *l, const char *data, size_t size, struct err *e)
+static int give(const char *line, size_t size, line_sink sink, void *context, struct err *e)
 {
-	if (size > LINE_MAX_BYTES - l->size)
-		return err_set(e, 0, "a line of the service's answer is longer than %d bytes",
-			       LINE_MAX_BYTES);
-	if (l->size + size > l->room) {
-		size_t room = l->room ? l->room : 4096;
-		char *more;
-
-		while (room < l->size + size)
-			room *= 2;
-		more = realloc(l->data, room);
-		if (!more)
-			return err_set(e, ENOMEM, "keep a line of the service's answer");
-		l->data = more;
-		l->room = room;
-	}
-	if (size > 0)
-		memcpy(l->data + l->size, data, size);
-	l->size += size;
-	return 0;
-}
-
-static int give(struct lines *l, line_sink sink, void *context, struct err *e)
-{
-	_cleanup_json_ json_t *object = json_read_output(l->data, l->size, e);
+	_cleanup_json_ json_t *object = json_read_output(line, size, e);
 
 	if (!object)
 		return err_prefix(e, "a line of the service's answer");
 	if (!json_is_object(object))
 		return err_set(e, 0, "a line of the service's answer is no JSON object");
-	l->size = 0;
 	return sink(context, object, e);
 }
 
 int lines_feed(struct lines *l, const char *data, size_t size, line_sink sink, void *context,
 	       struct err *e)
 {
-	while (size > 0) {
-		const char *end = memchr(data, '\n', size);
-		size_t n = end ? (size_t)(end - data) : size;
+	enum splitter_answer answer;
+	const char *line;
+	size_t n;
 
-		if (append(l, data, n, e) < 0)
+	l->splitter.most = LINE_MAX_BYTES;
+	if (splitter_put(&l->splitter, data, size) < 0)
+		return err_set(e, ENOMEM, "keep a line of the service's answer");
+	while ((answer = splitter_next(&l->splitter, false, &line, &n)) == SPLITTER_LINE)
+		if (give(line, n, sink, context, e) < 0)
 			return -1;
-		if (!end)
-			return 0;
-		if (give(l, sink, context, e) < 0)
-			return -1;
-		data += n + 1;
-		size -= n + 1;
-	}
-	return 0;
+	return answer == SPLITTER_TOO_LONG
+		       ? err_set(e, 0, "a line of the service's answer is longer than %d bytes",
+				 LINE_MAX_BYTES)
+		       : 0;
 }
 
 void lines_done(struct lines *l)
 {
-	free(l->data);
-	*l = (struct lines){0};
+	splitter_done(&l->splitter);
 }
 
 int event_data(json_t *event, char **ret_data, size_t *ret_size, struct err *e)

@@ -7,15 +7,15 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/splitter.h"
 
 enum { LINE_MAX_BYTES = 16 << 20 /* a result that lists many artifacts */ };
 
 /* Takes one object; -1 with e ends everything. */
 typedef int (*line_sink)(void *context, json_t *object, struct err *e);
 
-struct lines {
-	char *data; /* of the unfinished line */
-	size_t size, room;
+struct lines { /* begins as zeros */
+	struct splitter splitter;
 };
 
 /* Read on; every finished line goes to sink. What is not a JSON object is an error. */

@@ -236,7 +236,7 @@ static bool take_line(struct batch *b)
 static bool is_over(const struct batch *b)
 {
 	return !b->first && b->input_ended &&
-	       (b->runs ? b->count == json_array_size(b->runs) : b->lines.size == 0);
+	       (b->runs ? b->count == json_array_size(b->runs) : b->lines.left.size == 0);
 }
 
 /* ---- beginning ---- */

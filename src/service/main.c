@@ -28,7 +28,13 @@
 #include "service/run.h"
 #include "service/sandbox_self.h"
 
-enum { EXIT_USAGE = 2, HOUSEKEEPING_MS = 60000, STOP_LIMIT_US = 2000000 };
+enum {
+	EXIT_USAGE = 2,
+	HOUSEKEEPING_MS = 60000,
+	STOP_LIMIT_US = 2000000,
+	HEAP_PAD = 256 << 10,
+	HEAP_KEPT = 2 << 20
+};
 
 struct arguments {
 	int config_fd, socket_fd, tcp_fd, certificate_fd, key_fd;
@@ -246,7 +252,7 @@ static void on_housekeeping(uv_timer_t *t)
 }
 
 /* Until the sandboxes that are nobody's are gone, but not for ever. A spawner that has died has a successor, which
- * tells what lives (recover.c): what was prepared is among it. */
+ * tells what lives (recover.c), what was prepared among it; unless cloche-serve has died, too. */
 static void on_stopping(uv_timer_t *t)
 {
 	struct service *v = t->data;
@@ -265,6 +271,7 @@ static void on_signal(uv_signal_t *s, int number)
 	if (v->stopping)
 		return;
 	v->stopping = true;
+	v->orphaned = number == SIGINT; /* cloche-serve orders by SIGTERM, and its death sends this (serve.c) */
 	log_event("service.stopping", json_pack("{si}", "signal", number));
 	/* STOPPING=1 is not for us to say: systemd would end the whole service when only we stop. */
 	http_server_stop(v->http);
@@ -328,12 +335,22 @@ static void raise_limits(void)
 	setrlimit(RLIMIT_NOFILE, &l);
 }
 
+/* A request's bodies and rows come and go: the heap would be given back and asked for again with each (3 brk() a run).
+ * What large ones have left is given back by the housekeeping. */
+static void keep_heap(void)
+{
+	mallopt(M_TOP_PAD, HEAP_PAD);
+	mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
+	mallopt(M_MMAP_THRESHOLD, HEAP_KEPT);
+}
+
 int main(int argc, char **argv)
 {
 	struct service *v = &service;
 	struct err e = {0};
 
 	(void)argc;
+	keep_heap();
 	signal(SIGPIPE, SIG_IGN);
 	raise_limits();
 	if (parse_arguments(argv, &e) < 0) {

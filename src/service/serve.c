@@ -442,7 +442,8 @@ static void exec_cloched(const struct serve *s)
 	if (getuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
 			      setresuid(s->uid, s->uid, s->uid) < 0))
 		_exit(1);
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* after the change of ids, which clears it */
+	/* After the change of ids, which clears it. SIGTERM is our order: nobody is left to start a spawner again. */
+	prctl(PR_SET_PDEATHSIG, SIGINT);
 	execv(path, argv);
 }
 

@@ -70,6 +70,7 @@ struct service {
 	uv_timer_t again;            /* what could not be written is tried again */
 	struct unwritten *unwritten; /* recover.c */
 	bool stopping, ready, failed;
+	bool orphaned; /* stopping, since cloche-serve has died */
 	uint64_t stop_by_us;
 	int64_t started_ms;
 };

@@ -124,15 +124,17 @@ int egress_prepare(struct spare *s, const struct policy *p, const struct spec *s
 {
 	_cleanup_close_ int control = -1;
 	char *json = NULL;
-	bool opens_tls;
 	int r;
 
 	if (listen_for_control(folder, service_gid, &control, e) < 0 ||
-	    settings_egress_config(&p->settings, p->places, spec, owner, &json, &opens_tls, e) < 0)
+	    settings_egress_config(&p->settings, p->places, spec, owner, &json, &s->has_authority,
+				   e) < 0)
 		return -1;
 	r = egress_configure(&s->process, json, strlen(json), s->uid, s->gid, control, e);
 	settings_egress_free(json);
-	return r < 0 ? -1 : egress_wait_ready(&s->process, ret, e);
+	if (r == 0 && s->has_authority)
+		r = egress_wait_ready(&s->process, ret, e);
+	return r;
 }
 
 /* What names a process beyond its number, which may be another's later. */
@@ -154,8 +156,12 @@ static int write_mark(int folder, pid_t pid)
 int egress_hand_over(struct spare *s, int folder, const struct kept_sandbox *made, struct err *e)
 {
 	const struct capture *c = &made->listeners;
-	int r = write_mark(folder, s->process.pid);
+	struct egress_ready ready;
+	int r;
 
+	if (!s->has_authority && egress_wait_ready(&s->process, &ready, e) < 0)
+		return -1;
+	r = write_mark(folder, s->process.pid);
 	if (r < 0)
 		return err_set(e, -r, "write down the sandbox's cloche-egress");
 	return egress_serve(&s->process, c->kinds, c->fds, c->count, made->pidfd, e);

@@ -22,6 +22,7 @@ enum { SPARES_MAX = 2 };
 struct spare {
 	struct egress_process process; /* pid 0: none */
 	uint32_t uid, gid;             /* it will become; UINT32_MAX: it stays what it is */
+	bool has_authority;            /* from egress_prepare() on: the sandbox is to trust it */
 };
 
 struct spares {
@@ -42,12 +43,12 @@ void spare_drop(struct spare *s);
 /* All of them, and wait until they are gone. */
 void spares_end(struct spares *s);
 
-/* In a worker: give it the sandbox's configuration and a socket in its folder, and wait until it is ready. ret->ca is then the
- * authority's certificate, if there is one. */
+/* In a worker: give it the sandbox's configuration and a socket in its folder. Only one that opens TLS is waited for here, for
+ * its authority's certificate, which is in ret->ca then; the others get ready while the sandbox is made. */
 int egress_prepare(struct spare *s, const struct policy *p, const struct spec *spec,
 		   const char *owner, int folder, uint32_t service_gid, struct egress_ready *ret,
 		   struct err *e) must_check;
-/* In a worker: leave the mark, and let it serve the sandbox. */
+/* In a worker: wait until it is ready, leave the mark, and let it serve the sandbox. */
 int egress_hand_over(struct spare *s, int folder, const struct kept_sandbox *made,
 		     struct err *e) must_check;
 

@@ -172,7 +172,7 @@ int spawner_run(struct spawner *s, struct err *e)
 			dispatch(s, &event);
 		if (!s->stop || s->client >= 0)
 			creation_next(s);
-		if (s->queue_count == 0) /* behind what somebody waits for */
+		if (s->queue_count == 0 && !creation_runs(s)) /* behind what somebody waits for */
 			spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
 	}
 	hear_last_words(s);

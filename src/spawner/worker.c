@@ -80,7 +80,7 @@ static int write_meta(const struct kept_request *k, const struct kept_sandbox *m
 
 	if (k->spec->network.mode != NETWORK_NONE &&
 	    egress_hand_over(&w->egress, w->folder, made, e) < 0)
-		return -1;
+		return err_stage(e, "network");
 	r = meta_fill(&w->meta, made, w->place->host, w->job->request.id, k->spec->memory_bytes);
 
 	if (r == 0)
