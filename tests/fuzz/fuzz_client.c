@@ -54,7 +54,7 @@ static int take_body(void *context, const char *data, size_t size, struct err *e
 		s->digest = s->digest * 31 + (unsigned char)data[i];
 	if (s->line_error == 0)
 		s->line_error = lines_feed(&s->lines, data, size, take_line, s, e);
-	CHECK(s->lines.splitter.left.size <= LINE_MAX_BYTES);
+	CHECK(s->lines.splitter.left.size <= LINE_MAX_BYTES + 1);
 	return 0;
 }
 

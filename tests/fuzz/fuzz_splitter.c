@@ -56,7 +56,7 @@ static void take(struct splitter *s, struct plain *p, bool ended)
 		if (!too_long)
 			CHECK(size == expected_size && memcmp(line, expected, size) == 0);
 	}
-	CHECK(s->size <= s->most + 1);
+	CHECK(s->left.size <= s->most + 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		take(&s, &p, false);
 	}
 	take(&s, &p, true);
-	CHECK(s.size == 0 && p.at == p.end);
+	CHECK(s.left.size == 0 && p.at == p.end);
 	splitter_done(&s);
 	return 0;
 }
