@@ -30,7 +30,7 @@ static void join(char *ret, size_t room, const char *text, size_t size, size_t p
 		}
 	}
 	ret[at] = '\0';
-	assert_int_equal(s.size, 0);
+	assert_int_equal(s.left.size, 0);
 	splitter_done(&s);
 }
 
@@ -95,11 +95,11 @@ static void test_memory(void **state)
 	for (int i = 0; i < 1000; i++) {
 		assert_int_equal(splitter_put(&s, piece, sizeof piece), 0);
 		too_long += splitter_next(&s, false, &line, &n) == SPLITTER_TOO_LONG;
-		assert_true(s.room <= 4 << 20);
+		assert_true(s.left.room <= 4 << 20);
 	}
 	assert_int_equal(too_long, 1);
 	assert_int_equal(splitter_put(&s, "\nx\n", 3), 0);
-	assert_true(s.room <= 1 << 18);
+	assert_true(s.left.room <= 1 << 18);
 	assert_int_equal(splitter_next(&s, false, &line, &n), SPLITTER_LINE);
 	assert_int_equal(n, 1);
 	splitter_done(&s);
