@@ -281,7 +281,7 @@ static void test_lines(void **state)
 		}
 		assert_int_equal(s.count, 3);
 		assert_int_equal(s.sum, 321);
-		assert_int_equal(l.size, 1);
+		assert_int_equal(l.splitter.left.size, 1);
 		lines_done(&l);
 	}
 }
