@@ -299,7 +299,7 @@ static void test_lines_refused(void **state)
 		{"{}\n{}\n{}\n{}\n", "enough"},
 		{"{\"a\":\"\xff\"}\n", "decode byte"},
 	};
-	char *long_line = malloc(LINE_MAX_BYTES + 1);
+	char *long_line = malloc(LINE_MAX_BYTES + 2);
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -314,15 +314,15 @@ static void test_lines_refused(void **state)
 		lines_done(&l);
 	}
 	assert_non_null(long_line);
-	memset(long_line, ' ', LINE_MAX_BYTES + 1);
-	for (int more = 0; more < 2; more++) {
+	memset(long_line, ' ', LINE_MAX_BYTES + 2);
+	for (int more = 0; more < 3; more += 2) /* one may still be the "\r" of its end */ {
 		struct lines l = {0};
 		struct seen s = {0};
 		struct err e = {0};
 		int r = lines_feed(&l, long_line, (size_t)(LINE_MAX_BYTES + more), count_line, &s,
 				   &e);
 
-		assert_int_equal(r, -more);
+		assert_int_equal(r, more ? -1 : 0);
 		if (more)
 			assert_contains(e.text, "longer than");
 		assert_true(l.splitter.left.room <= 2u * LINE_MAX_BYTES);
