@@ -358,6 +358,16 @@ void command_forget(struct kept *k, struct conversation *c, char *payload, uint3
 		conversation_done(c);
 }
 
+static bool input_is_cut(const struct kept *k, const struct command *m)
+{
+	if (m->in < 0 || m->flags & START_PTY)
+		return false;
+	for (const struct conversation *o = k->slots; o < k->slots + CONVERSATIONS_MAX; o++)
+		if (o->fd >= 0 && o->command == m && o->takes_input)
+			return false;
+	return true;
+}
+
 static void more_list(struct kept *k, struct conversation *c)
 {
 	for (struct command *m = k->commands; m; m = m->next) {
@@ -366,7 +376,7 @@ static void more_list(struct kept *k, struct conversation *c)
 		if (m->number <= c->listed)
 			continue;
 		memcpy(r.tag, m->tag, sizeof r.tag);
-		r.flags = m->flags;
+		r.flags = m->flags | (input_is_cut(k, m) ? INPUT_IS_CUT : 0);
 		r.running = !m->over;
 		r.started_ms = (uint64_t)(m->started_us - k->born_us) / 1000;
 		for (int i = 0; i < 2; i++)

@@ -35,6 +35,7 @@ enum {
 	LINE_BYTES_MAX = 511,
 	FLAGS = START_PTY | START_STDIN | START_ATTACH | KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS |
 		START_WAITS | START_JOINED,
+	OF_COMMAND = FLAGS | INPUT_IS_CUT,
 };
 #define KEPT_MAX (8u << 20)
 
@@ -133,7 +134,7 @@ int command_record_decode(const void *payload, uint32_t size, struct command_rec
 		return -EPROTO;
 	memcpy(&r, payload, sizeof r);
 	keep = r.flags & (KEEP_HEAD | KEEP_TAIL | KEEP_LOSSLESS);
-	if (!is_tag(r.tag) || r.number < 1 || !is_pid(r.pid) || r.flags & ~(uint32_t)FLAGS ||
+	if (!is_tag(r.tag) || r.number < 1 || !is_pid(r.pid) || r.flags & ~(uint32_t)OF_COMMAND ||
 	    keep == 0 || keep & (keep - 1) || r.running > 1 || r.started_ms > INT64_MAX ||
 	    r.bytes[0] > INT64_MAX || r.bytes[1] > INT64_MAX)
 		return -EPROTO;

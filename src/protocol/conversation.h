@@ -60,6 +60,9 @@ enum start_flag {
 	START_WAITS = 1 << 6, /* prepared: it waits on stdin, without a clock, until it is taken */
 	START_JOINED =
 		1 << 7, /* without START_PTY: nothing is executed, what has joined becomes it */
+	INPUT_IS_CUT =
+		1
+		<< 8, /* in COMMAND alone: its stdin has no end yet, and nobody is connected to say more */
 };
 
 /* TAKE: a command that was started to wait is handed over. Its clocks begin, as if it had been started now;
@@ -122,7 +125,7 @@ enum full { FULL_DISK = 1, FULL_INODES = 2 };
 struct command_record {
 	char tag[TAG_SIZE];
 	uint32_t number, pid;
-	uint32_t flags;            /* START_* and KEEP_* as started */
+	uint32_t flags;            /* START_* and KEEP_* as started; INPUT_IS_CUT */
 	uint32_t running;          /* 0 or 1 */
 	uint64_t started_ms;       /* milliseconds the sandbox had lived */
 	uint64_t bytes[2];         /* written so far */

@@ -10,11 +10,13 @@
  */
 #include "service/recover.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "service/box.h"
 #include "service/kept.h"
 #include "service/run.h"
+#include "service/tell.h"
 
 enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };
 
@@ -96,6 +98,24 @@ static void search_done(struct search *s)
 	free(s);
 }
 
+/* The rest of its input was in the request, which is gone: it would wait for that until its time is up. */
+static bool has_lost_its_input(const struct stored_run *run, const struct command_record *r)
+{
+	return r->running && r->flags & INPUT_IS_CUT && run_limits_have_input(run->limits);
+}
+
+static void found(struct search *s, struct wanted *w, const struct command_record *r)
+{
+	struct kill_record k = {r->number, SIGKILL, 1};
+
+	if (has_lost_its_input(&w->run, r)) {
+		tell_init(s->box, FRAME_KILL, &k, sizeof k);
+		return; /* and is lost in search_done() */
+	}
+	w->found = true;
+	run_adopt(s->box, &w->run, r);
+}
+
 static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
 {
 	struct search *s = talk_data(t);
@@ -105,10 +125,8 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 		if (r.flags & START_WAITS) /* prepared, and never used: it has run nothing */
 			return;
 		for (size_t i = 0; i < s->count; i++)
-			if (!s->runs[i].found && strcmp(s->runs[i].run.id, r.tag) == 0) {
-				s->runs[i].found = true;
-				run_adopt(s->box, &s->runs[i].run, &r);
-			}
+			if (!s->runs[i].found && strcmp(s->runs[i].run.id, r.tag) == 0)
+				found(s, &s->runs[i], &r);
 		return;
 	}
 	box_hang_up(s->box, t);

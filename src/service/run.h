@@ -107,6 +107,8 @@ void run_adopt(struct box *b, const struct stored_run *stored, const struct comm
 /* Its own limits, for whoever takes it up after us, and back. NULL: no memory. */
 char *run_limits_text(const struct run *r, uint64_t cpu_before_us) must_check;
 void run_take_limits(struct run *r, const char *text);
+/* Its input came in the request: nobody can say the rest of it again. */
+bool run_limits_have_input(const char *text);
 /* Why it was being killed when we were, if it was: from its result in the store, or NULL. */
 void run_take_stored_verdict(struct run *r, const char *text);
 /* It was alive in the store, and no sandbox knows it: it gets the result that was written down before its end

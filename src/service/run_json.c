@@ -67,11 +67,11 @@ char *run_limits_text(const struct run *r, uint64_t cpu_before_us)
 	const struct spec *s = &r->spec;
 	_cleanup_json_ json_t *j;
 
-	j = json_pack("{so so so sb sI so}", "cpu_time_us", limit_json(s->cpu_time_us),
+	j = json_pack("{so so so sb sI so sb}", "cpu_time_us", limit_json(s->cpu_time_us),
 		      "idle_timeout_us", limit_json(s->idle_timeout_us), "max_output_bytes",
 		      limit_json(s->max_output_bytes), "kill_on_output_limit",
 		      s->kill_on_output_limit, "cpu_before_us", (json_int_t)cpu_before_us,
-		      "timeout_us", limit_json(s->timeout_us));
+		      "timeout_us", limit_json(s->timeout_us), "input", r->input != NULL);
 	return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 
@@ -89,6 +89,13 @@ void run_take_limits(struct run *r, const char *text)
 	r->result.timeout_us = limit_of(j, "timeout_us");
 	r->cpu_before = limit_of(j, "cpu_before_us");
 	r->cpu_known = r->cpu_before != SPEC_UNLIMITED;
+}
+
+bool run_limits_have_input(const char *text)
+{
+	_cleanup_json_ json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+
+	return json_is_true(json_object_get(j, "input"));
 }
 
 static int find_reason(const char *name)

@@ -50,3 +50,27 @@ def test_limits_hold_for_who_takes_it_up(mine, name):
     assert hit is None or result["limits_hit"] == hit
     if name in ("max_output", "output_limit"):
         assert result["output"]["stdout"]["kept"] <= 1001 and result["output"]["stdout"]["bytes"] > 1000
+
+
+@pytest.mark.parametrize("kind", ["run", "exec"])
+def test_input_that_nobody_can_send_any_more(mine, kind):
+    """More than init and the pipe had taken was still in the request when cloched died: the command would wait for it until its
+    time is up, and be told to have been too slow."""
+    body = {"command": "echo up; sleep 3; cat >/dev/null; echo never", "stdin": "x" * (1 << 20), "timeout": "60s"}
+    box = mine.root.box(memory="64m") if kind == "exec" else None
+    path = f"{box.path}/exec" if box else "/v1/runs"
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: mine.root.request("POST", path, json=body, check=False))
+        row = contract.until(lambda: next((r for r in mine.root.get("/v1/runs", limit=5)["runs"] if r["state"] == "running"), None), 10)
+        contract.until(lambda: mine.root.get(f"/v1/sandboxes/{row['sandbox']}")["state"] == "running", 10)
+        before = cloched_of(mine)
+        os.kill(before, signal.SIGKILL)
+        assert asked.exception(20), "its connection was cut"
+    contract.until(lambda: cloched_of(mine) not in (None, before), 10)
+    mine.wait_ready()
+    ended = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{row['id']}")), 10)
+    assert ended["result"]["reason"] == "lost" and not ended["result"]["ok"] and ended["result"]["retryable"], ended
+    if box:  # which lives on, without the command
+        contract.until(lambda: not any("never" in p["command"] for p in box.everything()), 10)
+        assert box.exec(["true"]).ok
+        box.kill()

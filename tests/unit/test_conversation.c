@@ -133,7 +133,8 @@ static void test_command(void **state)
 	assert_int_equal(COMMAND_WITH(c.flags = KEEP_HEAD | KEEP_TAIL), BAD);
 	assert_int_equal(COMMAND_WITH(c.flags |= START_WAITS), OK);
 	assert_int_equal(COMMAND_WITH(c.flags |= START_WAITS | START_JOINED), OK);
-	assert_int_equal(COMMAND_WITH(c.flags |= 256), BAD);
+	assert_int_equal(COMMAND_WITH(c.flags |= INPUT_IS_CUT), OK);
+	assert_int_equal(COMMAND_WITH(c.flags |= 512), BAD);
 	assert_int_equal(
 		COMMAND_WITH(c.flags = START_PTY | START_STDIN | START_ATTACH | KEEP_LOSSLESS), OK);
 	assert_int_equal(COMMAND_WITH(c.running = 1), BAD); /* and yet ended */
