@@ -432,6 +432,14 @@ void network_unflush(struct network_flush *f)
 	f->box = NULL;
 }
 
+bool network_is_still(const struct box *b)
+{
+	const struct network *n = b->network;
+
+	return !n || (!n->ended && n->sequence && n->totals.header.sequence == n->sequence &&
+		      n->totals.open == 0);
+}
+
 void network_drain(struct box *b)
 {
 	if (b->network && !b->network->ended)

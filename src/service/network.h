@@ -53,6 +53,8 @@ void network_unflush(struct network_flush *f);
  * then let the spawner forget it, and let go of b. */
 void network_hear_out(struct box *b);
 
+/* As the last flush was answered no connection was open: with nobody left to open one, everything is told. */
+bool network_is_still(const struct box *b);
 /* What is there without waiting. */
 void network_drain(struct box *b);
 

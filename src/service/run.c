@@ -139,7 +139,7 @@ static bool is_settled(struct run *r)
 {
 	struct box *b = r->box;
 
-	if (!r->alone || r->evidence.has_verdict || b->killing || b->network ||
+	if (!r->alone || r->evidence.has_verdict || b->killing || !network_is_still(b) ||
 	    b->stored.state != STATE_RUNNING || b->service->store_error[0] ||
 	    !counters_read(&b->created, b->spec.memory_bytes, &b->counters))
 		return false;

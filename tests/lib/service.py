@@ -396,6 +396,14 @@ def as_user(uid, gid, function):
 # ----------------------------------------------------------------------------------------------------- the service
 
 
+def program_of(pid):
+    """The name of what it executes; "" when it is gone, or the kernel's."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -508,6 +516,10 @@ class Service:
             found, grown = found | more, bool(more)
         return found
 
+    def running(self, name):
+        """Those of processes() whose program is this one, lowest pid first."""
+        return sorted(p for p in self.processes() if program_of(p) == name)
+
     def sandboxes(self, *states):
         rows, after = [], None
         while True:
@@ -539,10 +551,7 @@ class Service:
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                 self.process.wait()
-            wrong += [
-                f"process {pid} is still there" for pid in sorted(mine) if os.path.exists(f"/proc/{pid}/exe") and
-                os.path.basename(os.path.realpath(f"/proc/{pid}/exe")).startswith("cloche")
-            ]
+            wrong += [f"process {pid} is still there" for pid in sorted(mine) if program_of(pid).startswith("cloche")]
         here = str(self.folder)
         wrong += [f"mounted: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if here in line]
         wrong += [f"{device}: {path}" for path, device in loop_devices().items() if here in path]

@@ -139,11 +139,7 @@ def mixed_load(where):
             c.recv(4096)
             c.close()
         for name in ("cloche-spawner", "cloched"):
-            for pid in s.processes():
-                with contextlib.suppress(OSError):
-                    if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name:
-                        os.kill(pid, 9)
-                        break
+            os.kill(s.running(name)[0], 9)
             s.wait_ready()
             for _ in range(100):
                 if box.request("GET", "", check=False).status == 200 and \

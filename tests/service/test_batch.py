@@ -111,11 +111,7 @@ class Duplex:
 
 
 def cloched(service):
-    for pid in service.processes():
-        with contextlib.suppress(OSError):
-            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "cloched":
-                return pid
-    raise AssertionError("no cloched")
+    return service.running("cloched")[0]
 
 
 def rss(pid):

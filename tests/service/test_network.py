@@ -86,12 +86,7 @@ def box(client, web):
 
 def egress_of(service):
     """Host pids of the processes that connect, and serve."""
-    found = []
-    for pid in service.processes():
-        with contextlib.suppress(OSError):
-            if os.path.basename(os.path.realpath(f"/proc/{pid}/exe")) == "cloche-egress":
-                found.append(pid)
-    return found
+    return service.running("cloche-egress")
 
 
 def network(box):
@@ -295,7 +290,7 @@ def test_cloched_never_sees_a_secret(web):
     os.environ["MY_SECRET"] = SECRET
     try:
         with a_service(more={"credentials": credentials}) as one:
-            cloched = next(p for p in one.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
+            cloched = one.running("cloched")[0]
             assert SECRET.encode() not in open(f"/proc/{cloched}/environ", "rb").read()
             b = one.key().box(network="allow", allow=["allowed.test"], credential=["one"])
             assert memory_has(egress_of(one), SECRET)
@@ -389,10 +384,9 @@ def test_it_outlives_the_service(web, who):
         b = c.box(network="allow", allow=[rule(web)])
         assert b.exec(fetch(web)).ok
         pid = serving(one, b)
-        for p in one.processes():
-            with contextlib.suppress(OSError):
-                if os.path.basename(os.path.realpath(f"/proc/{p}/exe")) in who:
-                    os.kill(p, signal.SIGKILL)
+        for p in [p for name in who for p in one.running(name)]:
+            with contextlib.suppress(OSError):  # with its parent
+                os.kill(p, signal.SIGKILL)
         one.wait_ready()
         until(lambda: b.request("GET", "", check=False).status == 200, what="the service")
         until(lambda: b.request("GET", "/network", check=False).json.get("state") == "serving", what="the network")
@@ -415,7 +409,7 @@ def test_records_are_kept_while_nobody_listens(web):
         b = c.box(network="allow", allow=[rule(web)])
         b.start(["sh", "-c", f"while sleep 0.2; do curl -sf http://other.test:{web.port}/; done"])
         until(lambda: network(b)["usage"]["denied"] > 0)
-        cloched = next(p for p in one.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
+        cloched = one.running("cloched")[0]
         os.kill(cloched, signal.SIGKILL)
         one.wait_ready()
         until(lambda: b.request("PUT", "/network", json={"mode": "none"}, check=False).status == 200, what="the service")
@@ -445,7 +439,7 @@ def test_deaths_with_open_tunnels(web):
                 os.kill(pid, signal.SIGKILL)
                 assert not b.exec(fetch(web)).ok
             elif who != "sandbox":
-                p = next(p for p in one.processes() if os.path.basename(os.path.realpath(f"/proc/{p}/exe")) == who)
+                p = one.running(who)[0]
                 os.kill(p, signal.SIGKILL)
                 one.wait_ready()
                 until(lambda: b.request("GET", "/network", check=False).status == 200, what="the service")

@@ -392,7 +392,7 @@ def test_service_that_goes_away():
     with services.Service() as one:
         p = cloche.start(["run", "--timeout", "30s", "sh", "-c", "echo begun; exec sleep 1"], env={"CLOCHE_SOCKET": one.sock})
         assert p.stdout.readline() == b"begun\n"
-        cloched = [pid for pid in one.processes() if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "cloched"]
+        cloched = one.running("cloched")
         os.kill(cloched[0], signal.SIGKILL)
         out, err = p.communicate(timeout=20)
         assert p.returncode == 125 and out == b""

@@ -573,7 +573,7 @@ def test_nothing_is_left_of_many_tunnels(service, tcp):
     """Cut in all ways, by either side: descriptors of cloched, processes inside."""
     box = tcp.box(memory="256m", pids_limit=256)
     serve(box, ECHO, 8002)
-    cloched = next(p for p in service.processes() if os.path.realpath(f"/proc/{p}/exe").endswith("/cloched"))
+    cloched = service.running("cloched")[0]
     before, inside = len(os.listdir(f"/proc/{cloched}/fd")), len(box.everything())
     for turn in range(3):
         opened = [tunnel(tcp, box, 8002)[0] for _ in range(60)]

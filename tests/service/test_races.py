@@ -140,7 +140,7 @@ def test_descriptors_of_a_service_that_a_shell_has_started():
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     try:
         with services.Service() as s:
-            cloched, = (p for p in s.processes() if os.path.basename(os.readlink(f"/proc/{p}/exe")) == "cloched")
+            cloched, = s.running("cloched")
             line, = (x for x in Path(f"/proc/{cloched}/limits").read_text().splitlines() if x.startswith("Max open files"))
             assert int(line.split()[3]) == before[1], line
     finally:

@@ -37,11 +37,7 @@ def status(pid):
 
 def program(s, name):
     """The pid of cloched or cloche-spawner of a service."""
-    for pid in s.processes():
-        with contextlib.suppress(OSError):
-            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name:
-                return pid
-    raise AssertionError(f"{name} does not run")
+    return s.running(name)[0]
 
 
 @pytest.fixture
