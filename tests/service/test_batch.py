@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """POST /v1/runs:batch: many runs in one request, each in a sandbox of its own, answered in their order."""
-import contextlib
 import json
 import os
 import random

@@ -7,7 +7,6 @@ tests/golden/seccomp-cloched.x86_64.txt; to renew it after a decision:
 
     CLOCHE_WRITE_GOLDEN=1 /usr/bin/python3 -m pytest tests/service/test_self.py -k filter
 """
-import contextlib
 import ctypes
 import json
 import os
