@@ -157,6 +157,25 @@ def test_every_connection_is_in_the_audit(networked, client, web):
     assert networked.root.get("/v1/audit/verify")["ok"] is True
 
 
+def test_many_different_connections_are_counted_all(networked, client, web):
+    """A row of the audit lists 64 that differ, and counts the others."""
+    code = """
+import socket
+for i in range(150):
+    s = socket.create_connection(("127.0.0.1", 3128), 20)
+    s.sendall(b"CONNECT n%d.test:443 HTTP/1.1\\r\\nHost: n%d.test:443\\r\\n\\r\\n" % (i, i))
+    assert b" 403 " in s.recv(4096)
+"""
+    r = client.run(["/usr/bin/python3", "-c", code], network="allow")
+    assert (r.reason, r.exit_code) == ("exited", 0), r
+
+    def rows():
+        return [row["details"] for row in networked.root.get("/v1/audit", limit=1000)["rows"]
+                if row["object"] == r.json["sandbox"] and row["action"] == "network.connections"]
+    assert until(lambda: sum(len(d["connections"]) + d["more"] for d in rows()) == 150, 20)
+    assert max(len(d["connections"]) for d in rows()) == 64 and all(c["count"] == 1 for d in rows() for c in d["connections"])
+
+
 def test_exec_is_told_what_happened_during_it(box, web):
     first = box.exec(fetch(web, "one.test"))
     second = box.exec(fetch(web))
@@ -207,18 +226,45 @@ def test_rules_change_while_it_runs(networked, box, web):
     assert [c["details"]["mode"] for c in changes] == ["allow", "none", "allow"]
 
 
-@pytest.mark.parametrize("body,status", [({}, 400), ([], 400), ({"mode": "maybe"}, 400), ({"mode": "allow", "allow": ["*"]}, 400),
-                                         ({"mode": "allow", "allow": [""]}, 400), ({"mode": "allow", "allow": ["http://"]}, 400),
-                                         ({"mode": "none", "allow": ["a.test"]}, 400), ({"mode": "allow", "rules": []}, 400),
-                                         ({"mode": "allow", "network": "allow"}, 400),
-                                         ({"mode": "allow", "allow": ["10.0.0.1:80"]}, 403),
-                                         ({"mode": "allow", "allow": ["a.test within=10.0.0.0/8"]}, 403),
-                                         ({"mode": "allow", "preset": ["no-such"]}, (400, 404, 409)),
-                                         ({"mode": "allow", "credential": ["no-such"]}, 409)])
-def test_bad_rules_leave_the_old_ones(box, web, body, status):
-    r = box.request("PUT", "/network", json=body)
-    assert r.status in (status if isinstance(status, tuple) else (status,)), r
-    assert r.json["detail"]
+OLD = "; the old rules hold"
+LISTS = [({"allow": ["*"]}, 400), ({"allow": [""]}, 400), ({"allow": ["http://"]}, 400), ({"allow": ["a.test:99999"]}, 400), ({"allow": "a.test"}, 400),
+         ({"allow": ["127.1"]}, 400), ({"deny": ["/"]}, 400), ({"allow": [f"a{i}.test" for i in range(513)]}, 400), ({"rules": []}, 400),
+         ({"network_bytes": "-1"}, 400), ({"network_connections": 0}, 400), ({"preset": ["no-such"]}, 400),
+         ({"allow": ["10.0.0.1:80"]}, 403), ({"allow": ["a.test within=10.0.0.0/8"]}, 403)]
+
+
+@pytest.mark.parametrize("body,status", LISTS)
+def test_bad_rules_are_told_as_at_the_beginning(client, box, web, body, status):
+    """Well-formed and wrong: the same status, code and sentence from every route that takes rules; and the old ones hold."""
+    told = [client.request(*where, json=dict(body, **more)) for where, more in [
+        (("PUT", box.path + "/network"), {"mode": "allow"}), (("POST", "/v1/sandboxes"), {"network": "allow"}),
+        (("POST", "/v1/runs"), {"network": "allow", "command": ["true"]})]]
+    assert [(t.status, t.json["code"]) for t in told] == [(status, "INVALID_REQUEST" if status == 400 else "FORBIDDEN")] * 3, told
+    assert {t.json["detail"].removesuffix(OLD) for t in told} == {told[1].json["detail"]} and told[1].json["detail"]
+    assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+@pytest.mark.parametrize("body", [{}, [], {"mode": "maybe"}, {"mode": "none", "allow": ["a.test"]}, {"mode": "allow", "network": "allow"}])
+def test_what_is_no_rules_leaves_the_old_ones(box, web, body):
+    assert box.problem(400, "INVALID_REQUEST", "PUT", "/network", json=body)["detail"]
+    assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+def test_a_credential_that_is_not_there(client):
+    for path, more in ("/v1/sandboxes", {}), ("/v1/runs", {"command": ["true"]}):
+        detail = client.problem(400, "INVALID_REQUEST", "POST", path, json={"network": "allow", "credential": ["no-such"], **more})["detail"]
+        assert detail == "there is no credential no-such: the operator defines it under credentials: in cloche.yaml"
+
+
+@pytest.mark.parametrize("body,words", [
+    ({"credential": ["no-such"]}, ["credential no-such", "no other credential than it was made with", "make one with it (POST /v1/sandboxes)"]),
+    ({"allow": ["GET https://allowed.test/*"]}, ["need TLS to be opened", "made without an authority", "make one with such a rule",
+                                                 "name these hosts without method and path"]),
+    ({"preset": ["github-read"]}, ["made without an authority"])])
+def test_what_a_sandbox_that_runs_cannot_get(box, web, body, words):
+    """A secret, and an authority that its programs trust, have to be there from the beginning: refused with what to do instead."""
+    detail = box.problem(409, "CONFLICT", "PUT", "/network", json={"mode": "allow", **body})["detail"]
+    assert [w for w in words if w not in detail] == [] and detail.endswith(OLD), detail
     assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
 
 
