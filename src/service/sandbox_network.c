@@ -167,6 +167,8 @@ static int keep_credentials(const struct box *b, json_t *body, struct spec *s, s
 /* What the spawner's refusal is of. */
 static enum problem problem_of(const struct spawner_refused *r)
 {
+	if (r->code == CODE_SANDBOX_CREATE_FAILED) /* nor could any be made now */
+		return PROBLEM_UNAVAILABLE;
 	switch (r->errnum) {
 	case EPERM:
 		return PROBLEM_FORBIDDEN;

@@ -268,6 +268,33 @@ def test_what_a_sandbox_that_runs_cannot_get(box, web, body, words):
     assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
 
 
+def test_a_broken_configuration_keeps_the_old_rules(web):
+    """Nothing is decided by a file that cannot be read: no new sandbox, no other rules; what runs goes on under its own."""
+    with a_service() as one:
+        c = one.key()
+        b, good = c.box(network="allow", allow=[rule(web)]), one.config.read_text()
+        one.config.write_text(good + "policy: [nonsense\n")
+        other = {"mode": "allow", "allow": [rule(web, "other.test")]}
+        told = [b.problem(503, "UNAVAILABLE", "PUT", "/network", json=other),
+                c.problem(503, "SANDBOX_CREATE_FAILED", "POST", "/v1/sandboxes", json={"network": "allow"})]
+        assert all("the operator's configuration" in t["detail"] and str(one.config) in t["detail"] for t in told), told
+        assert told[0]["detail"].endswith(OLD) and told[0]["retryable"]
+        assert b.exec(fetch(web)).ok and not b.exec(fetch(web, "other.test")).ok
+        one.config.write_text(good)
+        b.expect(200, "PUT", "/network", json=other)
+        assert b.exec(fetch(web, "other.test")).ok
+
+
+def test_quotas(client, web):
+    """Of bytes, over all connections, and of connections: what comes behind is refused and told as that."""
+    fetches = ["/bin/bash", "-c", f"for i in 1 2 3; do curl -sSf -o /dev/null http://allowed.test:{web.port}/; echo $?; done"]
+    for quota, passed in ({"network_connections": 2}, 2), ({"network_bytes": "10"}, 0), ({"network_bytes": "1m", "network_connections": 3}, 3):
+        r = client.run(fetches, network="allow", allow=[rule(web)], **quota)
+        codes = r.out.decode().split()
+        assert codes[:passed] == ["0"] * passed and "0" not in codes[passed:] and len(codes) == 3, (quota, r.json)
+        assert (r.json["limits_hit"] == ["network_denied"]) == (passed < 3), (quota, r.json)
+
+
 def test_one_without_a_network_cannot_get_one(client):
     b = client.box()
     try:

@@ -119,6 +119,27 @@ def test_an_authority_is_trusted(ask):
 
 
 @pytest.fixture
+def public():
+    """A server at a public address, which is this machine's for a while."""
+    subprocess.run(["ip", "address", "add", "9.9.9.9/32", "dev", "lo"], check=True)
+    try:
+        with egress.Server(egress.http_echo, host="9.9.9.9") as s:
+            yield s
+    finally:
+        subprocess.run(["ip", "address", "del", "9.9.9.9/32", "dev", "lo"], check=True)
+
+
+def test_root__open_is_every_public_address_and_no_other(server, places, public):
+    script = (f"curl -sSf http://9.9.9.9:{public.port}/proxy; curl -sSf --noproxy '*' http://9.9.9.9:{public.port}/caught; "
+              f"curl -sS -o /dev/null -w '%{{http_code}}\\n' --noproxy '' http://127.0.0.1:{server.port}/; curl -sSf http://allowed.test:{server.port}/")
+    before = len(server.received)
+    r = cloche.run(["bash", "--network", "open", "--timeout", f"{SLOW_S}s", "-c", script], timeout=2 * SLOW_S, env=places)
+    assert [line.split()[1] for line in heads(r) if line.startswith("GET")] == ["/proxy", "/caught"] and b"403" in r.out, r
+    assert len(public.received) == 2 and len(server.received) == before
+    assert {d["host"] for d in r.network["denied"]} == {"127.0.0.1", "allowed.test"} and r.error_code == "SANDBOX_NETWORK_DENIED"
+
+
+@pytest.fixture
 def without_tproxy():
     """A kernel that has no nft_tproxy, as far as anybody can tell: the module is away, and nothing loads it."""
     helper = Path("/proc/sys/kernel/modprobe")
