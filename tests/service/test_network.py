@@ -12,6 +12,7 @@ import threading
 import time
 
 import cloche
+import egress
 import pytest
 import service as services
 from contract import until
@@ -494,17 +495,13 @@ def test_records_are_kept_while_nobody_listens(web):
 
 def test_deaths_with_open_tunnels(web):
     """Fifty times: a tunnel is open, somebody is killed. The sandbox says the truth or is gone, and nothing is left."""
-    slow = socket.create_server(("127.0.0.1", 0))
-    held = []
-    threading.Thread(target=lambda: [held.append(slow.accept()[0]) for _ in range(200)], daemon=True).start()
-    port = slow.getsockname()[1]
-    with a_service() as one:
+    with egress.Server(lambda peer, _: peer.head() and peer.more()) as slow, a_service() as one:
         c = one.key()
         pids = set()
         for turn in range(50):
             who = ("egress", "cloche-spawner", "cloched", "sandbox")[turn % 4]
-            b = c.box(network="allow", allow=[rule(web), f"allowed.test:{port} within=127.0.0.0/8"])
-            b.start(["curl", "-s", f"http://allowed.test:{port}/"])
+            b = c.box(network="allow", allow=[rule(web), f"allowed.test:{slow.port} within=127.0.0.0/8"])
+            b.start(["curl", "-s", f"http://allowed.test:{slow.port}/"])
             pid = serving(one, b)
             pids.add(pid)
             until(lambda: network(b)["usage"]["open"] >= 1, what="the tunnel")
@@ -523,6 +520,3 @@ def test_deaths_with_open_tunnels(web):
             b.kill()
         until(lambda: all(gone(p) for p in pids), 20, "every process that connected to end")
         until(lambda: not os.listdir(one.folder / "run" / "sandboxes"), 20, "every folder to go")
-    for s in held:
-        s.close()
-    slow.close()
