@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
