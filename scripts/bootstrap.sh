@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a target of the Makefile needs: scripts/bootstrap.sh build|deb|test|bench
+# Installs what a target of the Makefile needs: scripts/bootstrap.sh build|deb|test|ci|bench
 # Does nothing, and asks for no rights, when all of it is there. The only list of packages in this repository.
 set -euo pipefail
 
@@ -13,7 +13,9 @@ test='libcmocka-dev python3-pytest bubblewrap uidmap strace curl=curl openssl=op
 	java=default-jre-headless python3-numpy python3-pandas python3-venv python3-pip python3-jsonschema python3-dnspython python3-h11 python3-requests python3-httpx python3-aiohttp bind9-dnsutils nginx=nginx-light nft=nftables perl sqlite3 shellcheck
 	docker-registry skopeo umoci apache2-utils buildah mmdebstrap zstd chromium=chromium
 	systemd dbus dbus-user-session libpam-systemd procps iproute2 netbase debootstrap lintian'
-bench='crun runc runsc umoci busybox-static dockerd=docker.io'
+# A daemon that would run from the next boot on: not on the machine of whoever types `make test`.
+ci='dockerd=docker.io'
+bench='crun runc runsc umoci busybox-static'
 # Without these the tests that want them are skipped, and say so: other releases have other names for them.
 optional='chromium docker-registry skopeo umoci buildah mmdebstrap debootstrap lintian linux-image-cloud-amd64 libclang-rt-14-dev qemu-system-x86 shellcheck pmccabe crun runsc docker.io'
 
@@ -21,8 +23,9 @@ case ${1:-} in
 build) want=$build ;;
 deb) want="$build $deb" ;;
 test) want="$build $deb $test" ;;
-bench) want="$build $deb $test $bench" ;;
-*) echo "usage: $0 build|deb|test|bench" >&2; exit 2 ;;
+ci) want="$build $deb $test $ci" ;;
+bench) want="$build $deb $test $ci $bench" ;;
+*) echo "usage: $0 build|deb|test|ci|bench" >&2; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null; then
@@ -69,13 +72,23 @@ install=
 for package in $missing; do
 	if optional "$package" && ! packaged "$package"; then
 		echo "bootstrap: $package is not packaged here; going on without it" >&2
+	elif optional "$package" && apt -s install --no-install-recommends "$package" 2>/dev/null | grep -q ^Remv; then
+		echo "bootstrap: $package would take the place of what is installed here; going on without it" >&2
 	else
 		install="$install $package"
 	fi
 done
 [ -n "$install" ] || { llhttp; exit; }
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# No daemon is started because it was installed: tests start their own.
+policy=/usr/sbin/policy-rc.d words="of cloche's bootstrap.sh, while it installs"
+clean() {
+	rm -f "$log"
+	grep -qs "$words" $policy && $as_root rm -f $policy
+	true
+}
+trap clean EXIT
+[ -e $policy ] || printf '#!/bin/sh\n# %s\nexit 101\n' "$words" | $as_root install -m 755 /dev/stdin $policy
 if ! apt install -y --no-install-recommends $install >"$log" 2>&1; then
 	cat "$log" >&2
 	exit 1

@@ -53,6 +53,7 @@ def docker(tmp_path_factory):
     where = tmp_path_factory.mktemp("docker")
     strays = [p for p in map(Path, engines.STRAY) if not p.exists()]
     one = Docker(where / "engine")
+    before = engines.traces(one.folder, one.parent)
     why = one.start()
     try:
         cloche.need("docker", why is None, why)
@@ -67,8 +68,10 @@ def docker(tmp_path_factory):
         one("build", "--network", "none", "--tag", "built:1", "--tag", "registry.lan:5000/team/built:2", build)
         yield one
     finally:
+        meanwhile = engines.traces(one.folder, one.parent)
         one.stop()
         engines.forget(strays)
+    assert engines.traces(one.folder, one.parent) == before and (why or meanwhile != before)
 
 
 def test_saved(docker, store, tmp_path):

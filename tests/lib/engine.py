@@ -20,6 +20,26 @@ def forget(folders):
             path.unlink(missing_ok=True)
 
 
+def traces(folder, parent):
+    """What an engine with this folder and cgroup parent has, or has made, on this machine."""
+    found = [f"process {p.parent.name}: {p.read_bytes()[:100]!r}" for p in Path("/proc").glob("[0-9]*/cmdline") if _has(p, f"{folder}/".encode())]
+    found += [f"mount {m}" for m in Path("/proc/self/mountinfo").read_text().splitlines() if f"{folder}/" in m]
+    found += [f"cgroup {p}" for p in (*Path("/sys/fs/cgroup").glob(f"*/{parent}"), *Path("/sys/fs/cgroup").glob(parent))]
+    found += [p for p in ("/sys/class/net/docker0", "/var/lib/docker", "/var/lib/containerd/io.containerd.metadata.v1.bolt", *STRAY) if os.path.exists(p)]
+    for program in ("iptables-save", "ip6tables-save"):
+        if shutil.which(program):
+            rules = subprocess.run([program], capture_output=True, text=True, check=False).stdout
+            found += [f"{program}: {line}" for line in rules.splitlines() if "DOCKER" in line or "docker" in line]
+    return found
+
+
+def _has(path, text):
+    try:
+        return text in path.read_bytes()
+    except OSError:
+        return False
+
+
 def is_alive(pid):
     try:
         return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
