@@ -2,8 +2,8 @@
 """Layers that attack whoever unpacks them (SECURITY-BASIS FS-08 to 12, 20, 31 to 34, RE-07). Each has its positive
 control: plain tar, or the sandbox's own view, shows that the archive does what it says."""
 import gzip
+import json
 import os
-import resource
 import stat
 import subprocess
 import threading
@@ -11,6 +11,7 @@ import time
 
 import pytest
 from imagelib import CHAR, DIR, FIFO, HARD, LINK, entry, sha, tar
+from test_trees import peak_of
 
 
 def control(tmp_path, data, *flags):
@@ -221,7 +222,7 @@ def test_pax_header_of_many_bytes(store, tmp_path):
         f.write(head.tobuf())
         f.truncate(512 + (1 << 30) + 1024)
     store.refuses(path)
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 100 << 10
+    assert peak_of(store.argv(["image", "import", str(path), "bad:1"]), dict(os.environ), 1) < 64 << 10
 
 
 def test_cut_and_damaged(store, layout, tmp_path):
@@ -271,10 +272,28 @@ def test_bad_index(store, layout, text, word):
     store.refuses(layout.path, word)
 
 
-def test_huge_manifest(store, layout):
-    with open(layout.path / "index.json", "wb") as f:
-        f.truncate(1 << 30)
-    store.refuses(layout.path, "index.json")
+@pytest.mark.parametrize("what", ["index.json", "manifest", "config", "docker-save"])
+def test_huge_manifest(store, layout, tmp_path, what):
+    """A gigabyte, wherever JSON is read: refused, and never in memory."""
+    m = layout.image("x", [tar(entry("f", b"x"))])
+    path, source, head = layout.path / "index.json", layout.path, b""
+    if what == "docker-save":
+        path = source = tmp_path / "save.tar"
+        info = entry("manifest.json")[0]
+        info.size = 1 << 30
+        head = info.tobuf()
+    elif what != "index.json":
+        blob = layout.entries[0] if what == "manifest" else m["config"]
+        blob["size"] = 1 << 30
+        if what == "config":
+            layout.entries[0].update(layout.blob(json.dumps(m).encode()))
+        (layout.path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": layout.entries}))
+        path = layout.path / "blobs/sha256" / blob["digest"][7:]
+    with open(path, "wb") as f:
+        f.write(head)
+        f.truncate((1 << 30) + len(head))
+    store.refuses(source, {"docker-save": "manifest.json"}.get(what, what))
+    assert peak_of(store.argv(["image", "import", str(source), "bad:1"]), dict(os.environ), 1) < 64 << 10
 
 
 @pytest.mark.parametrize("config, word", [
