@@ -14,7 +14,9 @@
 #include "settings/egress.h"
 #include "settings/secret.h"
 
-const char *const network_rows[] = {NETWORK_ROWS, NULL};
+const char *const policy_rows[] = {
+	"network", "allow", "deny", "preset", "credential", "network-bytes", "network-connections",
+	NULL};
 
 /* ---- what is asked about ---- */
 

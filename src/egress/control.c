@@ -163,7 +163,7 @@ static int read_policy(struct client *k, int memfd, struct network_policy **ret,
 		return err_set(
 			e, 0,
 			"the new rules need TLS to be opened, and this sandbox was made without an authority: "
-			"make one with such a rule, or name these hosts without method and path");
+			"give it one such rule at its start");
 	}
 	return 0;
 }

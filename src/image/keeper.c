@@ -5,11 +5,13 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <openssl/evp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/tree.h"
@@ -245,17 +247,42 @@ int keeper_is_named(const struct image_store *s, const char *key, bool *ret, str
 	return 0;
 }
 
-int keeper_remove(const struct image_store *s, const char *key, struct err *e)
+static void wake(int signal_number)
+{
+	(void)signal_number;
+}
+
+/* Whoever prepares sandboxes sees a change of the store within a second (service/pool.c), and lets go of them. */
+static int wait_for_lock(const struct image_store *s, int fd, unsigned seconds)
+{
+	struct sigaction before, now = {.sa_handler = wake};
+	int r;
+
+	if (utimensat(s->dir, "refs", NULL, 0) < 0)
+		return -errno;
+	sigaction(SIGALRM, &now, &before);
+	alarm(seconds);
+	r = flock(fd, LOCK_EX) < 0 ? -errno : 0;
+	alarm(0);
+	sigaction(SIGALRM, &before, NULL);
+	return r == -EINTR ? -EWOULDBLOCK : r;
+}
+
+int keeper_remove(const struct image_store *s, const char *key, unsigned seconds, struct err *e)
 {
 	char path[RECORD_KEY_SIZE + 8];
 	_cleanup_close_ int fd = -1;
+	int r;
 
 	snprintf(path, sizeof path, "images/%s", key);
 	fd = openat(s->dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_set(e, errno, "open %s/%s", s->path, path);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? 1 : err_set(e, errno, "lock %s/%s", s->path, path);
+	r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+	if (r == -EWOULDBLOCK && seconds)
+		r = wait_for_lock(s, fd, seconds);
+	if (r < 0)
+		return r == -EWOULDBLOCK ? 1 : err_set(e, -r, "lock %s/%s", s->path, path);
 	if (unlinkat(s->dir, path, 0) < 0 && errno != ENOENT)
 		return err_set(e, errno, "remove %s/%s", s->path, path);
 	return 0;

@@ -56,8 +56,11 @@ int keeper_untag(const struct image_store *s, const char *ref_name, struct err *
 int keeper_is_named(const struct image_store *s, const char *key, bool *ret,
 		    struct err *e) must_check;
 
-/* Remove a record. 1: a sandbox runs it, or another process is at it. */
-int keeper_remove(const struct image_store *s, const char *key, struct err *e) must_check;
+/* Remove a record. 1: a sandbox runs it, or another process is at it. A service that has prepared sandboxes of it is told
+ * so, and waited for, seconds at most (0: neither); SIGALRM and alarm() are used for that. */
+enum { KEEPER_PATIENCE_S = 3 };
+int keeper_remove(const struct image_store *s, const char *key, unsigned seconds,
+		  struct err *e) must_check;
 
 /* Remove what nothing refers to: layers, what is left over in tmp/, downloads that were begun more than a day ago (all
  * of them with every_partial). *ret_freed: unpacked bytes of the layers. 1: somebody adds just now, nothing was done. */

@@ -34,8 +34,18 @@ static int in_use(const char *name, struct err *e)
 	return err_set(e, EBUSY, "%.200s: a sandbox runs it; end that first (`cloche ls`)", name);
 }
 
+/* An ordinary user's service prepares nothing; and who did not let go within one wait will not in a second one. */
+static int remove_record(const struct image_store *s, const char *key, bool *waited, struct err *e)
+{
+	int r = keeper_remove(s, key, s->rootless || *waited ? 0 : KEEPER_PATIENCE_S, e);
+
+	*waited |= r == 1;
+	return r;
+}
+
 /* By a name only that name goes, and the image with its last one; by an id all of it. */
-static int remove_one(const struct image_store *s, const char *name, bool force, struct err *e)
+static int remove_one(const struct image_store *s, const char *name, bool force, bool *waited,
+		      struct err *e)
 {
 	struct names_of all = {.store = s};
 	char key[RECORD_KEY_SIZE], file[REF_NAME_SIZE], other[RECORD_KEY_SIZE];
@@ -58,7 +68,7 @@ static int remove_one(const struct image_store *s, const char *name, bool force,
 		return err_set(e, 0, "%.80s: has %u names: remove them one by one, or use --force",
 			       name, all.count);
 	/* The record first: it is what tells whether a sandbox runs it. A name without an image is nothing. */
-	n = keeper_remove(s, key, e);
+	n = remove_record(s, key, waited, e);
 	if (n != 0)
 		return n < 0 ? -1 : in_use(name, e);
 	all.remove = true;
@@ -69,13 +79,14 @@ int verb_rm(struct request *q, struct err *e)
 {
 	_cleanup_image_store_ struct image_store store = {.dir = -1};
 	struct err first = {0}, ignored;
+	bool waited = false;
 	uint64_t freed;
 	int r = 0;
 
 	if (image_store_open(&q->places, true, &store, e) < 0)
 		return -1;
 	for (size_t i = 0; i < q->count; i++) {
-		if (remove_one(&store, q->operands[i], q->force, e) == 0) {
+		if (remove_one(&store, q->operands[i], q->force, &waited, e) == 0) {
 			if (!q->quiet)
 				printf("%s\n", q->operands[i]);
 		} else if (r++ == 0) {
@@ -93,7 +104,7 @@ int verb_rm(struct request *q, struct err *e)
 
 struct pruning {
 	const struct image_store *store;
-	bool all;
+	bool all, waited;
 	unsigned removed;
 };
 
@@ -106,7 +117,7 @@ static int prune_one(void *context, const char *key, struct err *e)
 
 	if (!p->all && (keeper_is_named(p->store, key, &named, e) < 0 || named))
 		return named ? 0 : -1;
-	r = keeper_remove(p->store, key, e);
+	r = remove_record(p->store, key, &p->waited, e);
 	if (r != 0) /* what a sandbox runs stays */
 		return r < 0 ? -1 : 0;
 	p->removed++;

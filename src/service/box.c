@@ -13,7 +13,6 @@
 #include "service/pool.h"
 #include "service/problem.h"
 #include "service/recover.h"
-#include "settings/egress.h"
 
 /* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
 #define IDLE_LOOKS  8
@@ -537,8 +536,7 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 		memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
-	if ((strcmp(r->stage, "volume") == 0 || strcmp(r->stage, STAGE_RULES) == 0) &&
-	    is_of_the_request((int)r->errnum))
+	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_NONE;
 	if (r->code == CODE_NONE && !is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_SANDBOX_CREATE_FAILED;
@@ -570,12 +568,11 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	struct pool_handed handed;
 	struct err ignored;
 
-	/* A name may come to stand for another image at any time: such sandboxes are made when they are asked for. */
-	if (!image_is_host(b->spec.image) || b->spec.network.mode != NETWORK_NONE ||
-	    box_fill_create(c, b, NULL, 0, &ignored) < 0) {
+	if (b->spec.network.mode != NETWORK_NONE || box_fill_create(c, b, NULL, 0, &ignored) < 0) {
 		*c = (struct spawner_create){0};
 		return false;
 	}
+	c->pull = 0; /* nothing is pulled for nobody, and whose image is there needs no pull */
 	if (!pool_take(b->service, c, want, &handed)) {
 		b->joins = pool_would_join(b->service, c, want);
 		*c = (struct spawner_create){0};

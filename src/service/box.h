@@ -162,5 +162,7 @@ bool box_cpu_us(const struct box *b, uint64_t *ret);
 
 /* box_image.c: it is made; learn what its image wants. */
 void box_take_image(struct box *b);
+/* The environment that the image of the sandbox with this control socket wants. */
+int box_read_image_env(const char *ctl, struct strings *ret, struct err *e) must_check;
 
 #endif

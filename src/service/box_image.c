@@ -34,17 +34,25 @@ static int read_env(const char *path, struct strings *ret, struct err *e)
 	return 0;
 }
 
+int box_read_image_env(const char *ctl, struct strings *ret, struct err *e)
+{
+	char path[sizeof((struct box *)NULL)->ctl + 8];
+	size_t n = strlen(ctl);
+
+	if (n < 3 || n >= sizeof path - 8)
+		return err_set(e, EINVAL, "%.300s: no control socket", ctl);
+	memcpy(path, ctl, n - 3); /* ".../ctl" */
+	memcpy(path + n - 3, "image", sizeof "image");
+	return read_env(path, ret, e);
+}
+
 void box_take_image(struct box *b)
 {
-	char path[sizeof b->ctl + 8];
 	struct err e = {0};
-	size_t n = strlen(b->ctl);
 
-	if (image_is_host(b->spec.image) || n < 3)
+	if (image_is_host(b->spec.image) || !b->ctl[0])
 		return;
-	memcpy(path, b->ctl, n - 3); /* ".../ctl" */
-	memcpy(path + n - 3, "image", sizeof "image");
-	if (read_env(path, &b->image_env, &e) < 0 ||
+	if (box_read_image_env(b->ctl, &b->image_env, &e) < 0 ||
 	    image_apply_env(&b->image_env, &b->spec, &e) < 0)
 		log_event("image.environment",
 			  json_pack("{ss ss}", "sandbox", b->stored.id, "error", e.text));

@@ -39,6 +39,7 @@ enum {
 struct arguments {
 	int config_fd, socket_fd, tcp_fd, certificate_fd, key_fd;
 	uint32_t operator_uid;
+	int store_folders[STORE_FOLDERS];
 	const char *openapi, *config_name;
 	bool routes;
 };
@@ -50,6 +51,7 @@ static struct arguments args = {.config_fd = -1,
 				.tcp_fd = -1,
 				.certificate_fd = -1,
 				.key_fd = -1,
+				.store_folders = {-1, -1, -1},
 				.config_name = "configuration"};
 
 static int parse_arguments(char **argv, struct err *e)
@@ -57,10 +59,15 @@ static int parse_arguments(char **argv, struct err *e)
 	struct {
 		const char *name;
 		int *number;
-	} numbers[] = {
-		{"--config-fd", &args.config_fd}, {"--socket-fd", &args.socket_fd},
-		{"--tcp-fd", &args.tcp_fd},       {"--certificate-fd", &args.certificate_fd},
-		{"--key-fd", &args.key_fd},       {"--operator-uid", (int *)&args.operator_uid}};
+	} numbers[] = {{"--config-fd", &args.config_fd},
+		       {"--socket-fd", &args.socket_fd},
+		       {"--tcp-fd", &args.tcp_fd},
+		       {"--certificate-fd", &args.certificate_fd},
+		       {"--key-fd", &args.key_fd},
+		       {"--operator-uid", (int *)&args.operator_uid},
+		       {"--store-fd", &args.store_folders[0]},
+		       {"--refs-fd", &args.store_folders[1]},
+		       {"--images-fd", &args.store_folders[2]}};
 
 	for (char **p = argv + 1; *p; p++) {
 		size_t i = 0;
@@ -364,6 +371,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	v->operator_uid = args.operator_uid;
+	memcpy(v->store_folders, args.store_folders, sizeof v->store_folders);
 	v->started_ms = wall_ms();
 	if (read_config(v, &e) == 0)
 		read_openapi(v);

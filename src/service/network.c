@@ -39,8 +39,8 @@ struct network {
 	struct network_usage usage; /* of this connection */
 	uint64_t failed;
 	struct egress_totals totals; /* its own count, since its beginning */
-	struct row *rows;            /* grows up to ROWS_MAX; freed when they are written */
-	size_t row_count, row_room;
+	struct row rows[ROWS_MAX];
+	size_t row_count;
 	uint64_t unlisted; /* alike no row, and there was no room */
 	json_t *refused;
 };
@@ -80,13 +80,6 @@ static json_t *row_json(const struct row *r)
 			 time_json((int64_t)c->started_ms));
 }
 
-static void free_rows(struct network *n)
-{
-	free(n->rows);
-	n->rows = NULL;
-	n->row_count = n->row_room = 0;
-}
-
 /* One audit row for all that came since the last, then the acknowledgement. */
 static void write_rows(struct network *n)
 {
@@ -102,7 +95,7 @@ static void write_rows(struct network *n)
 		json_array_append_new(list, row_json(&n->rows[i]));
 	audit(b->service, b->stored.owner, b->stored.session, "network.connections", b->stored.id,
 	      json_pack("{so sI}", "connections", list, "more", (json_int_t)n->unlisted));
-	free_rows(n);
+	n->row_count = 0;
 	n->unlisted = 0;
 	if (service_commit(b->service) < 0 || n->ended || n->acknowledged == n->last)
 		return;
@@ -123,47 +116,26 @@ static uint64_t plus(uint64_t a, uint64_t b)
 	return a > INT64_MAX - b || b > INT64_MAX ? INT64_MAX : a + b;
 }
 
-/* NULL: there is no room. */
-static struct row *new_row(struct network *n, const struct egress_record *r)
-{
-	size_t room = n->row_room ? n->row_room * 2 : 1;
-	struct row *more;
-
-	if (n->row_count == ROWS_MAX)
-		return NULL;
-	if (n->row_count == n->row_room) {
-		more = reallocarray(n->rows, room, sizeof *more);
-		if (!more)
-			return NULL;
-		n->rows = more;
-		n->row_room = room;
-	}
-	n->rows[n->row_count] = (struct row){.record = *r};
-	return &n->rows[n->row_count++];
-}
-
-static struct row *row_of(struct network *n, const struct egress_record *r)
-{
-	for (size_t i = 0; i < n->row_count; i++)
-		if (is_alike(&n->rows[i].record, r))
-			return &n->rows[i];
-	return new_row(n, r);
-}
-
 static void add_row(struct network *n, const struct egress_record *r)
 {
-	struct row *row = row_of(n, r);
+	struct row *row = n->rows;
 
-	if (!n->write_us)
-		n->write_us = now_us() + WRITE_MS * 1000ull;
-	if (!row) {
+	while (row < n->rows + n->row_count && !is_alike(&row->record, r))
+		row++;
+	if (row == n->rows + ROWS_MAX) {
 		n->unlisted++;
 		return;
+	}
+	if (row == n->rows + n->row_count) {
+		*row = (struct row){.record = *r};
+		n->row_count++;
 	}
 	row->count++;
 	row->sent = plus(row->sent, r->sent);
 	row->received = plus(row->received, r->received);
 	row->duration_us = plus(row->duration_us, r->duration_us);
+	if (!n->write_us)
+		n->write_us = now_us() + WRITE_MS * 1000ull;
 }
 
 /* ---- counting ---- */
@@ -342,7 +314,6 @@ static void on_closed(uv_handle_t *h)
 	fd_close(&n->fd);
 	network_usage_done(&n->usage);
 	json_decref(n->refused);
-	free(n->rows);
 	free(n);
 }
 

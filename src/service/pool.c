@@ -7,7 +7,8 @@
  * are made behind the answers: only when no client waits for one of its own, two at a time. The memory of all
  * is looked at once a second; above the budget nothing more is made and the oldest go. Whatever is older than
  * AGE_US goes too, and all when packages or the configuration have changed: what is handed over is what would
- * be made now.
+ * be made now. Of images that is looked at for each that is handed over, and when the store has changed none is kept
+ * or made for a while: who removes an image waits for those who hold it (imaging/remove.c), and that shall not be us.
  */
 #include "service/pool.h"
 
@@ -17,8 +18,12 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "image/apply.h"
+#include "image/image.h"
+#include "image/state.h"
 #include "service/counters.h"
 #include "service/dying.h"
+#include "service/run.h"
 
 enum {
 	KINDS_MAX = 32,
@@ -26,6 +31,7 @@ enum {
 	LOOK_MS = 1000,
 	FAILED_WAITS_LOOKS = 30,
 	ZYGOTE_WAITS_LOOKS = 300,
+	STORE_WAITS_LOOKS = 5,
 	START_LIMIT_S = 10,
 	/* So many at a time are worth the start of a zygote, which takes as long as ten interpreters. */
 	WORTH_A_ZYGOTE = 6,
@@ -40,6 +46,12 @@ const char *const pool_miss_names[MISS_COUNT] = {
 	[MISS_OFF] = "off",
 };
 
+/* What an image's name stands for, and who may use it. */
+struct image_sources {
+	struct store_state store;
+	struct timespec configuration;
+};
+
 struct prepared {
 	struct prepared *next;
 	struct kind *kind;
@@ -47,6 +59,7 @@ struct prepared {
 	struct talk *talk; /* while what shall wait is started */
 	bool joined;
 	uint64_t made_us;
+	struct image_sources images; /* as of before it was asked for */
 };
 
 struct kind {
@@ -54,6 +67,8 @@ struct kind {
 	struct pool *pool;
 	struct spawner_create request; /* without an id */
 	struct pool_want want;
+	struct spec spec; /* of an image that something shall wait in: want.spec */
+	bool of_image;
 	struct prepared *ready, **ready_end, *making;
 	size_t ready_count, making_count;
 	double recent;
@@ -81,6 +96,8 @@ struct pool {
 	struct kind *kinds;
 	uv_timer_t clock;
 	struct sources sources;
+	struct image_sources images, images_seen; /* of the last refill, of the last look */
+	bool images_settled;
 	struct pool_counts counts;
 	bool over_budget, stopping;
 };
@@ -132,7 +149,7 @@ static void failed(struct prepared *x, bool made)
 	free(x);
 }
 
-/* It is whole, or could be made so, and nobody will ever ask for it: the service stops. */
+/* It is whole, or could be made so, and nobody will ever ask for it: the service stops, or its image may be another. */
 static void unwanted(struct prepared *x)
 {
 	making_done(x);
@@ -144,7 +161,7 @@ static void ready(struct prepared *x)
 {
 	struct kind *k = x->kind;
 
-	if (k->pool->stopping) {
+	if (k->pool->stopping || (k->of_image && k->waits)) {
 		unwanted(x);
 		return;
 	}
@@ -180,12 +197,34 @@ static void on_end(struct talk *t, int error)
 
 static const struct talk_ops talk_ops = {.on_frame = on_frame, .on_end = on_end};
 
+/* The strings of what shall wait, with what the image wants in its environment. */
+static int image_strings(const struct kind *k, const char *ctl, struct start_record *start,
+			 char **ret, size_t *ret_size, struct err *e)
+{
+	struct strings env = {0};
+	struct spec spec = {0};
+	int r = box_read_image_env(ctl, &env, e);
+
+	if (r == 0)
+		r = spec_copy(&spec, &k->spec, e);
+	if (r == 0)
+		r = image_apply_env(&env, &spec, e);
+	if (r == 0)
+		r = run_start_strings(&spec, start, ret, ret_size, e);
+	strings_done(&env);
+	spec_done(&spec);
+	return r;
+}
+
 /* Start what shall wait in it, under the name of the run that will use it. */
 static void start_waiting(struct prepared *x)
 {
 	struct service *v = x->kind->pool->service;
 	struct start_record start = x->kind->want.start;
+	const char *strings = x->kind->want.strings;
+	size_t size = x->kind->want.size;
 	char path[sizeof v->config.runtime_dir + 64];
+	_cleanup_free_ char *own = NULL;
 	struct err e = {0};
 
 	if (x->joined)
@@ -194,14 +233,20 @@ static void start_waiting(struct prepared *x)
 	memcpy(start.tag, x->handed.run_id, sizeof x->handed.run_id);
 	snprintf(path, sizeof path, "%s/sandboxes/%s/ctl", v->config.runtime_dir,
 		 x->handed.created.id);
+	if (x->kind->of_image) {
+		if (image_strings(x->kind, path, &start, &own, &size, &e) < 0) {
+			failed(x, true);
+			return;
+		}
+		strings = own;
+	}
 	x->talk = talk_open(&v->loop, path, &talk_ops, x, &e);
 	if (!x->talk) {
 		failed(x, true);
 		return;
 	}
 	talk_limit(x->talk, START_LIMIT_S);
-	talk_send(x->talk, FRAME_START, &start, sizeof start, x->kind->want.strings,
-		  x->kind->want.size);
+	talk_send(x->talk, FRAME_START, &start, sizeof start, strings, size);
 }
 
 static void on_made(void *data, const struct spawner_header *message)
@@ -242,6 +287,7 @@ static void prepare(struct kind *k)
 		request->prepared = 1;
 	}
 	x->kind = k;
+	x->images = k->pool->images;
 	x->next = k->making;
 	k->making = x;
 	k->making_count++;
@@ -288,14 +334,20 @@ static struct kind *find(const struct pool *p, const struct spawner_create *c,
 	return k;
 }
 
+static void free_kind(struct kind *k)
+{
+	free(k->want.strings);
+	spec_done(&k->spec);
+	free(k);
+}
+
 static void drop_kind(struct pool *p, struct kind **at)
 {
 	struct kind *k = *at;
 
 	*at = k->next;
 	p->counts.kinds--;
-	free(k->want.strings);
-	free(k);
+	free_kind(k);
 }
 
 /* Whoever asks for a new kind each time gets the place of its own last ones, not of those that are in use. */
@@ -315,6 +367,22 @@ static void make_place(struct pool *p)
 	drop_kind(p, least);
 }
 
+static int copy_want(struct kind *k, const struct pool_want *want)
+{
+	struct err ignored;
+
+	k->want = *want;
+	k->want.strings = NULL;
+	k->want.spec = NULL;
+	if (!want->strings)
+		return 0;
+	k->want.strings = malloc(want->size);
+	if (!k->want.strings)
+		return -1;
+	memcpy(k->want.strings, want->strings, want->size);
+	return k->of_image ? spec_copy(&k->spec, want->spec, &ignored) : 0;
+}
+
 static struct kind *add_kind(struct pool *p, const struct spawner_create *c,
 			     const struct pool_want *want)
 {
@@ -327,15 +395,10 @@ static struct kind *add_kind(struct pool *p, const struct spawner_create *c,
 		return NULL;
 	k->pool = p;
 	k->request = *c;
-	k->want = *want;
-	k->want.strings = NULL;
-	if (want->strings) {
-		k->want.strings = malloc(want->size);
-		if (!k->want.strings) {
-			free(k);
-			return NULL;
-		}
-		memcpy(k->want.strings, want->strings, want->size);
+	k->of_image = !image_is_host(c->image);
+	if (copy_want(k, want) < 0) {
+		free_kind(k);
+		return NULL;
 	}
 	k->ready_end = &k->ready;
 	k->next = p->kinds;
@@ -365,12 +428,35 @@ static struct kind *neediest(const struct pool *p)
 		size_t want = wanted(k), has = k->ready_count + k->making_count;
 		double lacks = want > has ? (double)(want - has) / (double)want : 0;
 
-		if (!k->waits && lacks > most) {
+		if (!k->waits && (!k->of_image || p->images_settled) && lacks > most) {
 			most = lacks;
 			found = k;
 		}
 	}
 	return found;
+}
+
+static struct timespec changed(const char *path)
+{
+	struct stat st;
+
+	return path && stat(path, &st) == 0 ? st.st_mtim : (struct timespec){0};
+}
+
+static bool image_sources_now(const struct pool *p, struct image_sources *ret)
+{
+	*ret = (struct image_sources){.configuration = changed(p->service->file_name)};
+	return store_state_now(p->service->store_folders, &ret->store);
+}
+
+static void drop_outdated(struct kind *k)
+{
+	struct image_sources now;
+	bool known = !k->of_image || image_sources_now(k->pool, &now);
+
+	while (k->ready && k->of_image &&
+	       (!known || memcmp(&k->ready->images, &now, sizeof now) != 0))
+		drop_oldest(k);
 }
 
 static size_t making(const struct pool *p)
@@ -386,6 +472,9 @@ static void refill(struct pool *p)
 {
 	struct kind *k;
 
+	p->images_settled =
+		image_sources_now(p, &p->images) && store_state_is_settled(&p->images.store);
+
 	/* Counted, as one that cannot be asked for is not being made. */
 	for (size_t i = 0; i < MAKING_MAX && !p->stopping && !p->over_budget &&
 			   making(p) < MAKING_MAX && !link_creations_wait(p->service->link) &&
@@ -396,13 +485,6 @@ static void refill(struct pool *p)
 
 /* ---- the look ---- */
 
-static struct timespec changed(const char *path)
-{
-	struct stat st;
-
-	return path && stat(path, &st) == 0 ? st.st_mtim : (struct timespec){0};
-}
-
 static struct sources sources_now(const struct pool *p)
 {
 	struct sources s = {.configuration = changed(p->service->file_name)};
@@ -410,6 +492,18 @@ static struct sources sources_now(const struct pool *p)
 	for (size_t i = 0; i < ARRAY_SIZE(made_from); i++)
 		s.files[i] = changed(made_from[i]);
 	return s;
+}
+
+/* Whatever changed in the store: nothing of it is in our hands, and nothing will be for a while. */
+static bool images_changed(struct pool *p)
+{
+	struct image_sources now;
+	bool same;
+
+	image_sources_now(p, &now);
+	same = memcmp(&now, &p->images_seen, sizeof now) == 0;
+	p->images_seen = now;
+	return !same;
 }
 
 static void drop_stale(struct kind *k, bool all, uint64_t now)
@@ -439,6 +533,7 @@ static void on_look(uv_timer_t *t)
 	struct pool *p = t->data;
 	struct sources now_are = sources_now(p);
 	bool other = memcmp(&now_are, &p->sources, sizeof now_are) != 0;
+	bool other_images = images_changed(p);
 	uint64_t now = now_us();
 
 	p->sources = now_are;
@@ -448,7 +543,9 @@ static void on_look(uv_timer_t *t)
 		k->recent /= 2;
 		k->waits -= k->waits > 0;
 		k->without_zygote -= k->without_zygote > 0;
-		drop_stale(k, other, now);
+		if (k->of_image && other_images)
+			k->waits = STORE_WAITS_LOOKS;
+		drop_stale(k, other || (k->of_image && other_images), now);
 		if (!k->ready && !k->making && now - k->asked_us > AGE_US)
 			drop_kind(p, at);
 		else
@@ -474,7 +571,8 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	struct kind *k;
 	bool known;
 
-	if (!p || p->stopping || v->config.pool == 0)
+	if (!p || p->stopping || v->config.pool == 0 ||
+	    (!image_is_host(c->image) && v->store_folders[0] < 0))
 		return p ? miss(p, MISS_OFF) : false;
 	k = find(p, c, want);
 	known = k != NULL;
@@ -482,6 +580,7 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 		return miss(p, MISS_KINDS);
 	k->recent++;
 	k->asked_us = now_us();
+	drop_outdated(k);
 	if (!k->ready) {
 		miss(p, known ? MISS_EMPTY : MISS_NEW_KIND);
 		return false;
@@ -554,6 +653,7 @@ void pool_start(struct service *v)
 	p->service = v;
 	p->clock.data = p;
 	p->sources = sources_now(p);
+	image_sources_now(p, &p->images_seen);
 	v->pool = p;
 	uv_timer_start(&p->clock, on_look, LOOK_MS, LOOK_MS);
 }

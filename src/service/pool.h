@@ -6,6 +6,9 @@
  * nothing of anybody's, and is handed over once. Its kind is everything that makes two sandboxes differ: the
  * whole request to the spawner but the id, and what is already started in it (an interpreter that waits for
  * its code), but for nothing else. What is not exactly a kind's is made as ever.
+ *
+ * One of an image is handed over only while the store is as it was before it was made (image/state.h): so the name
+ * stands for the same image still, and the image has not been removed.
  */
 #ifndef SERVICE_POOL_H
 #define SERVICE_POOL_H
@@ -17,6 +20,8 @@ struct pool_want {
 	struct start_record start;
 	char *strings; /* NULL: nothing; a zygote's child is told by START what it becomes */
 	size_t size;
+	/* What the strings were made of: an image adds its environment, which is known when there is a sandbox of it. */
+	const struct spec *spec;
 	/* Whose zygote may give it its interpreter: strings of one tenant hash alike then, and lie alike in memory.
 	 * "": it shall be a new one. */
 	char tenant[72];

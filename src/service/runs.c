@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "image/image.h"
 #include "service/artifacts.h"
 #include "service/handlers.h"
 #include "service/input.h"
@@ -239,8 +240,10 @@ static int make_want(const struct call *c, const struct body *body, struct pool_
 	*ret = (struct pool_want){.start = {.uid = body->spec.uid,
 					    .gid = body->spec.gid,
 					    .flags = START_WAITS | START_STDIN | KEEP_HEAD,
-					    .keep_bytes = 1}};
+					    .keep_bytes = 1},
+				  .spec = &body->spec};
 	if ((body->may_join || body->may_become) && strlen(c->owner) < sizeof ret->tenant &&
+	    image_is_host(body->spec.image) && /* whose Python it is */
 	    !c->service->operator_uid && !c->service->policy.no_prepared_python)
 		memcpy(ret->tenant, c->owner, strlen(c->owner));
 	return body->may_wait && !body->stdin_open && !body->may_become

@@ -29,6 +29,7 @@
 #include "base/json.h"
 #include "base/trust.h"
 #include "base/units.h"
+#include "image/state.h"
 #include "native/cgroup.h"
 #include "native/slot.h"
 #include "service/config.h"
@@ -405,19 +406,31 @@ static void forget_credentials(const struct serve *s)
 	}
 }
 
+/* For cloched to see when images change. An ordinary user's prepares nothing. */
+static int open_store(const struct serve *s, int folders[STORE_FOLDERS])
+{
+	struct err e = {0};
+
+	for (size_t i = 0; i < STORE_FOLDERS; i++)
+		folders[i] = -1;
+	if (!s->places.rootless && store_state_open(&s->places, folders, &e) < 0)
+		fprintf(stderr, "cloche serve: no sandboxes of images are prepared: %s\n", e.text);
+	return folders[0];
+}
+
 static void exec_cloched(const struct serve *s)
 {
-	char path[PATH_MAX + 64], texts[6][16], uid[16];
-	char *argv[24];
+	char path[PATH_MAX + 64], texts[8][16], uid[16];
+	char *argv[32];
 	size_t n = 0;
+	int folders[STORE_FOLDERS];
 	const struct {
 		const char *name;
 		int fd;
-	} fds[] = {{"--config-fd", write_config(s)},
-		   {"--socket-fd", s->socket_fd},
-		   {"--tcp-fd", s->tcp_fd},
-		   {"--certificate-fd", s->certificate_fd},
-		   {"--key-fd", s->key_fd}};
+	} fds[] = {{"--config-fd", write_config(s)}, {"--socket-fd", s->socket_fd},
+		   {"--tcp-fd", s->tcp_fd},          {"--certificate-fd", s->certificate_fd},
+		   {"--key-fd", s->key_fd},          {"--store-fd", open_store(s, folders)},
+		   {"--refs-fd", folders[1]},        {"--images-fd", folders[2]}};
 
 	snprintf(path, sizeof path, "%s/cloched", s->folder);
 	argv[n++] = path;
@@ -425,7 +438,7 @@ static void exec_cloched(const struct serve *s)
 		if (fds[i].fd >= 0) {
 			argv[n++] = (char *)(uintptr_t)fds[i].name;
 			argv[n++] = (char *)(uintptr_t)pass(texts[i], fds[i].fd);
-			if (i >= 3)
+			if (fds[i].fd == s->certificate_fd || fds[i].fd == s->key_fd)
 				lseek(fds[i].fd, 0, SEEK_SET);
 		}
 	snprintf(uid, sizeof uid, "%u", (unsigned)s->operator_uid);

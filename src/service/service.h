@@ -13,6 +13,7 @@
 
 #include "service/config.h"
 #include "http/http.h"
+#include "image/state.h"
 #include "service/metrics.h"
 #include "settings/settings.h"
 #include "store/quota.h"
@@ -44,7 +45,9 @@ struct service {
 	size_t box_count;
 	struct mcp_gate *mcp; /* NULL: nobody has come for it yet */
 	struct pool *pool;    /* NULL: not yet, or no memory for one */
-	struct dying *dying;  /* killed behind the answers (dying.c) */
+	int store_folders
+		[STORE_FOLDERS]; /* of the images, to look at only (image/state.h); -1: none */
+	struct dying *dying;     /* killed behind the answers (dying.c) */
 	size_t dying_count;
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;

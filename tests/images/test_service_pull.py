@@ -153,6 +153,25 @@ def test_never(hub, service):
     assert hub.script.requests == []
 
 
+def test_nothing_is_pulled_for_nobody(hub):
+    """An image that is removed while sandboxes of it are prepared is not got anew before somebody asks for it."""
+    host = HostStore()
+    hub.go.set()
+    with serving(hub, service={"pool": 4, "pool_floor": 2}) as one:
+        for _ in range(3):
+            assert one.root.run(["true"], image=NAME).ok
+        wait(lambda: one.root.get("/v1/pool")["ready"] > 0, "nothing is prepared")
+        host.image("rm", NAME)
+        before = len(hub.script.requests)
+        time.sleep(8)  # the pool has looked, waited, and tried again
+        pool = one.root.get("/v1/pool")
+        assert len(hub.script.requests) == before and not pullers(one) and pool["ready"] == 0 and pool["failed"] > 0, pool
+        assert one.root.run(["true"], image=NAME).ok
+        assert len(hub.script.requests) > before
+    host.image("rm", NAME, check=False)
+    host.image("prune", check=False)
+
+
 def test_command_line(hub, service):
     env = {**os.environ, "CLOCHE_SOCKET": service.sock}
     env.pop("CLOCHE_DIRECT", None)

@@ -2,8 +2,13 @@
 /* Images without a sandbox: names in the store, records, what an image may want, names in archives, frames. */
 #include "unit.h"
 
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+
 #include "image/apply.h"
 #include "image/keeper.h"
+#include "image/state.h"
 #include "imaging/writer.h"
 
 #define A64 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -99,13 +104,13 @@ static void test_remove(void **state)
 	assert_int_equal(image_take(&s.store, key, &lease, &r, &s.e), 0);
 	assert_string_equal(r.id, "sha256:" A64);
 	image_record_done(&r);
-	assert_int_equal(keeper_remove(&s.store, key, &s.e), 1);
+	assert_int_equal(keeper_remove(&s.store, key, 0, &s.e), 1);
 	close(lease);
 	assert_int_equal(keeper_collect(&s.store, false, &freed, &s.e), 0);
 	assert_int_equal(freed, 0);
 	assert_int_equal(keeper_is_named(&s.store, key, &named, &s.e), 0);
 	assert_true(named);
-	assert_int_equal(keeper_remove(&s.store, key, &s.e), 0);
+	assert_int_equal(keeper_remove(&s.store, key, 0, &s.e), 0);
 	assert_int_equal(image_take(&s.store, key, &lease, NULL, &s.e), -1);
 	assert_int_equal(s.e.errnum, ENOENT);
 	/* While somebody adds, nothing is swept up. */
@@ -116,6 +121,87 @@ static void test_remove(void **state)
 	assert_int_equal(freed, 5);
 	assert_int_equal(faccessat(s.store.dir, "layers/" A64, F_OK, 0), -1);
 	end(&s);
+}
+
+/* Another process lets go of it when it sees that the store has changed, and not before. */
+static void test_remove_waits(void **state)
+{
+	int folders[STORE_FOLDERS], lease;
+	char key[RECORD_KEY_SIZE];
+	struct store_state before, now;
+	struct scene s;
+	pid_t pid;
+
+	(void)state;
+	begin(&s);
+	add(&s, A64, A64, "a:1", key);
+	assert_int_equal(image_take(&s.store, key, &lease, NULL, &s.e), 0);
+	assert_int_equal(keeper_remove(&s.store, key, 1, &s.e), 1); /* in vain: a second */
+	assert_int_equal(store_state_open(&s.places, folders, &s.e), 0);
+	assert_true(store_state_now(folders, &before));
+	usleep(20000); /* into another tick of the file system's clock */
+	pid = fork();
+	if (pid == 0) {
+		do {
+			usleep(1000);
+			store_state_now(folders, &now);
+		} while (memcmp(&now, &before, sizeof now) == 0);
+		_exit(0);
+	}
+	close(lease); /* the child's copy holds the lock until it ends */
+	assert_int_equal(keeper_remove(&s.store, key, 30, &s.e), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	for (size_t i = 0; i < STORE_FOLDERS; i++)
+		close(folders[i]);
+	end(&s);
+}
+
+static void changes(const int folders[STORE_FOLDERS], struct store_state *last, const char *what)
+{
+	struct store_state now;
+
+	assert_true(store_state_now(folders, &now));
+	if (memcmp(&now, last, sizeof now) == 0)
+		fail_msg("%s cannot be seen", what);
+	assert_false(store_state_is_settled(&now));
+	usleep(120000);
+	assert_true(store_state_now(folders, last));
+	assert_memory_equal(&now, last, sizeof now);
+	assert_true(store_state_is_settled(last));
+}
+
+/* Whatever changes what a name stands for can be seen, also by who may only look; a store that is gone has no state. */
+static void test_state(void **state)
+{
+	char key[RECORD_KEY_SIZE], other[RECORD_KEY_SIZE], file[REF_NAME_SIZE], to[300];
+	int folders[STORE_FOLDERS];
+	struct store_state last = {0};
+	struct reference ref;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(store_state_open(&s.places, folders, &s.e), 0);
+	changes(folders, &last, "a new store");
+	add(&s, A64, A64, "a:1", key);
+	changes(folders, &last, "an image");
+	add(&s, B64, B64, "b:1", other);
+	changes(folders, &last, "another one");
+	assert_int_equal(reference_parse("a:1", &ref, &s.e), 0);
+	assert_int_equal(keeper_tag(&s.store, &ref, other, &s.e), 0);
+	changes(folders, &last, "a name that moves");
+	assert_int_equal(keeper_remove(&s.store, key, 0, &s.e), 0);
+	changes(folders, &last, "a record that goes");
+	assert_int_equal(image_ref_name(&ref, file, &s.e), 0);
+	assert_int_equal(keeper_untag(&s.store, file, &s.e), 0);
+	changes(folders, &last, "a name that goes");
+	snprintf(to, sizeof to, "%s/moved", s.path);
+	assert_int_equal(rename(s.store.path, to), 0);
+	changes(folders, &last, "a store that is exchanged");
+	end(&s);
+	assert_false(store_state_now(folders, &last));
+	for (size_t i = 0; i < STORE_FOLDERS; i++)
+		close(folders[i]);
 }
 
 static void test_apply(void **state)
@@ -281,7 +367,8 @@ int main(void)
 		cmocka_unit_test(test_find),       cmocka_unit_test(test_remove),
 		cmocka_unit_test(test_apply),      cmocka_unit_test(test_user),
 		cmocka_unit_test(test_path_clean), cmocka_unit_test(test_frames),
-		cmocka_unit_test(test_record),
+		cmocka_unit_test(test_record),     cmocka_unit_test(test_remove_waits),
+		cmocka_unit_test(test_state),
 	};
 
 	return cmocka_run_group_tests_name("image", tests, NULL, NULL);
