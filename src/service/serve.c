@@ -407,7 +407,7 @@ static void forget_credentials(const struct serve *s)
 }
 
 /* For cloched to see when images change. An ordinary user's prepares nothing. */
-static int open_store(const struct serve *s, int folders[STORE_FOLDERS])
+static void open_store(const struct serve *s, int folders[STORE_FOLDERS])
 {
 	struct err e = {0};
 
@@ -415,7 +415,6 @@ static int open_store(const struct serve *s, int folders[STORE_FOLDERS])
 		folders[i] = -1;
 	if (!s->places.rootless && store_state_open(&s->places, folders, &e) < 0)
 		fprintf(stderr, "cloche serve: no sandboxes of images are prepared: %s\n", e.text);
-	return folders[0];
 }
 
 static void exec_cloched(const struct serve *s)
@@ -424,12 +423,14 @@ static void exec_cloched(const struct serve *s)
 	char *argv[32];
 	size_t n = 0;
 	int folders[STORE_FOLDERS];
+
+	open_store(s, folders);
 	const struct {
 		const char *name;
 		int fd;
 	} fds[] = {{"--config-fd", write_config(s)}, {"--socket-fd", s->socket_fd},
 		   {"--tcp-fd", s->tcp_fd},          {"--certificate-fd", s->certificate_fd},
-		   {"--key-fd", s->key_fd},          {"--store-fd", open_store(s, folders)},
+		   {"--key-fd", s->key_fd},          {"--store-fd", folders[0]},
 		   {"--refs-fd", folders[1]},        {"--images-fd", folders[2]}};
 
 	snprintf(path, sizeof path, "%s/cloched", s->folder);
