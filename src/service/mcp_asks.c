@@ -45,12 +45,20 @@ static int take_keys(struct mcp_asks *a, const json_t *mcp, struct spec *s, bool
 	return 0;
 }
 
-/* The contract's 30 s for agents' tools, where nobody said anything. */
-static int set_timeout(const struct settings *t, struct spec *s, struct err *e)
+/* Within the policy: what stands in the mapping is chosen, what does not is lowered. The contract's 30 s for agents' tools,
+ * where nobody said anything. */
+static int stay_within(struct settings *t, struct spec *s, const bool *was_set, struct err *e)
 {
-	const struct option *o = option_find("timeout");
+	const struct option *timeout = option_find("timeout");
+	enum origin of_timeout = t->origins[timeout - options];
 
-	return t->origins[o - options] == ORIGIN_DEFAULT ? spec_set(s, o, "30s", e) : 0;
+	t->network.serves_others = true;
+	for (size_t i = 0; i < ARRAY_SIZE(t->origins); i++)
+		t->origins[i] = was_set[i] ? ORIGIN_FLAG : ORIGIN_DEFAULT;
+	if (of_timeout == ORIGIN_DEFAULT && !was_set[timeout - options] &&
+	    spec_set(s, timeout, "30s", e) < 0)
+		return -1;
+	return settings_apply_policy(t, s, e) < 0 ? -1 : spec_finish_sandbox(s, e);
 }
 
 static int set_output(struct mcp_asks *a, const struct settings *t, const struct spec *s,
@@ -86,18 +94,14 @@ int mcp_asks_read(struct mcp_asks *a, const json_t *mcp, const struct settings *
 {
 	bool was_set[SETTINGS_MAX_OPTIONS] = {false};
 	struct settings t = *settings; /* borrowed; only its origins are written to */
+	struct err of_requests = {0};  /* without the mapping it is theirs to be refused */
 
 	*a = (struct mcp_asks){.body = json_object()};
-	t.network.serves_others = true;
 	if (!a->body)
 		return err_set(e, ENOMEM, "service: mcp");
-	if (take_keys(a, mcp, spec, was_set, e) < 0)
-		return err_prefix(e, "service: mcp");
-	for (size_t i = 0; i < ARRAY_SIZE(was_set); i++)
-		if (was_set[i])
-			t.origins[i] = ORIGIN_FLAG;
-	if (set_timeout(&t, spec, e) < 0 || settings_apply_policy(&t, spec, e) < 0 ||
-	    spec_finish_sandbox(spec, e) < 0 || tell(a, &t, spec, e) < 0)
+	if (take_keys(a, mcp, spec, was_set, e) < 0 ||
+	    (stay_within(&t, spec, was_set, mcp ? e : &of_requests) < 0 && mcp) ||
+	    tell(a, &t, spec, e) < 0)
 		return err_prefix(e, "service: mcp");
 	return 0;
 }

@@ -91,7 +91,7 @@ static int check_mcp(const struct serve *s, const struct settings *t, struct spe
 	struct mcp_asks asks;
 	int r = mcp_asks_read(&asks, s->config.mcp, t, spec, e);
 
-	if (r == 0 && asks.has_network)
+	if (r == 0 && s->config.mcp && asks.has_network)
 		r = settings_network_policies(t, &s->places, spec, &request, &ceiling, e) < 0
 			    ? err_prefix(e, "service: mcp")
 			    : 0;

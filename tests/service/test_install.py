@@ -298,6 +298,18 @@ def test_a_configuration_that_is_wrong(tmp_path, mcp, policy, words):
     assert done.returncode == 1 and words in done.stderr.decode() and str(tmp_path) in done.stderr.decode(), done.stderr
 
 
+@pytest.mark.parametrize("more, mcp", [
+    ({"defaults": {"network": "allow"}, "policy": {"network": "none"}}, {"network": "none"}), ({"defaults": {"preset": ["pypi"]}}, {"network": "allow"}),
+    ({"defaults": {"network": "allow", "preset": ["pipy"]}}, {"network": "none"}),
+    ({"defaults": {"timeout": "2m", "network_bytes": "2g"}, "policy": {"timeout": "60s", "network_bytes": "1g"}}, {"timeout": "60s"})], ids=str)
+def test_defaults_that_no_run_can_have_are_not_refused_at_the_start(tmp_path, more, mcp):
+    """A request may say otherwise; so may `mcp`."""
+    for keys in ({}, {"service": {"mcp": mcp}}):
+        (tmp_path / "c.yaml").write_text(json.dumps({**more, **keys}))
+        done = cloche.run(["serve", "--check", "--config", str(tmp_path / "c.yaml")], json=False)
+        assert done.returncode == 0 and b": ok" in done.stdout, done.stderr
+
+
 # ------------------------------------------------------------------------------------------- who gives what network
 
 
