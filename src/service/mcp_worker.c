@@ -30,6 +30,7 @@ struct watch {
 	uv_poll_t poll;
 	struct job *job; /* NULL: closing */
 	int fd;
+	short events; /* that are looked for: to ask for the same again would cost two system calls */
 };
 
 static void on_closed(uv_handle_t *handle)
@@ -89,11 +90,12 @@ static void watch(struct job *j)
 
 	if (!t)
 		t = j->watch = watch_new(j);
-	if (t)
-		uv_poll_start(&t->poll,
-			      (events & POLLIN ? UV_READABLE : 0) |
-				      (events & POLLOUT ? UV_WRITABLE : 0),
-			      on_ready);
+	if (!t || t->events == events)
+		return;
+	t->events = events;
+	uv_poll_start(&t->poll,
+		      (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0),
+		      on_ready);
 }
 
 /* ---- the worker ---- */
