@@ -11,8 +11,10 @@ import pytest
 
 pytestmark = pytest.mark.needs("native", "python")
 FETCH = "import urllib.request as u; u.urlopen('http://example.com')"
-SHORT = f"""try:
-    {FETCH}
+SHORT = """
+import urllib.request
+try:
+    urllib.request.urlopen('http://example.com')
 except OSError as e:
     raise SystemExit(f"{type(e).__name__} {e}")
 """  # what a traceback says last is cut at 1,024 bytes
