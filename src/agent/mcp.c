@@ -426,28 +426,38 @@ static const struct method {
 
 /* ---- messages ---- */
 
+const char *mcp_meta_wrong(const json_t *params)
+{
+	const json_t *meta = json_object_get(params, "_meta");
+	const char *revision = json_string_value(json_object_get(meta, META "protocolVersion"));
+
+	if (!revision)
+		return META "protocolVersion must be a text";
+	if (strcmp(revision, mcp_revisions[MCP_2026_07_28]) == 0 &&
+	    !json_is_object(json_object_get(meta, META "clientCapabilities")))
+		return META "clientCapabilities must be an object";
+	return NULL;
+}
+
 /* Which era a request is of. 0, or -1 when it was refused. */
 static int choose_revision(struct asked *q)
 {
 	const json_t *meta = json_object_get(q->params, "_meta");
 	json_t *wanted = json_object_get(meta, META "protocolVersion");
+	const char *wrong = wanted ? mcp_meta_wrong(q->params) : NULL;
 
 	q->revision = q->m->revision;
 	if (!wanted)
 		return 0;
-	if (!json_is_string(wanted)) {
-		refuse(q, RPC_INVALID_PARAMS, META "protocolVersion must be a text", NULL);
+	if (wrong) {
+		refuse(q, RPC_INVALID_PARAMS, wrong, NULL);
 		return -1;
 	}
 	q->revision = MCP_2026_07_28;
-	if (strcmp(json_string_value(wanted), mcp_revisions[MCP_2026_07_28]) != 0) {
-		refuse(q, RPC_UNSUPPORTED_VERSION, "unsupported protocol version",
-		       json_pack("{so sO}", "supported", revision_list(), "requested", wanted));
-		return -1;
-	}
-	if (json_is_object(json_object_get(meta, META "clientCapabilities")))
+	if (strcmp(json_string_value(wanted), mcp_revisions[MCP_2026_07_28]) == 0)
 		return 0;
-	refuse(q, RPC_INVALID_PARAMS, META "clientCapabilities must be an object", NULL);
+	refuse(q, RPC_UNSUPPORTED_VERSION, "unsupported protocol version",
+	       json_pack("{so sO}", "supported", revision_list(), "requested", wanted));
 	return -1;
 }
 

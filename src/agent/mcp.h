@@ -81,6 +81,9 @@ void mcp_cancel(struct mcp *m, const json_t *id);
 
 size_t mcp_calls(const struct mcp *m);
 
+/* What a request of 2026-07-28 has wrong in its "_meta", or NULL; another revision is not looked at further. */
+const char *mcp_meta_wrong(const json_t *params);
+
 /* How a tool call of this revision sees the tools. */
 struct tool_view mcp_view(const struct mcp_call *c);
 

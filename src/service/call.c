@@ -19,7 +19,8 @@ enum needs {
 	JSON = 8,
 	MAYBE_JSON = 16,
 	RAW_QUERY = 32,
-	BY_HOST = 64
+	BY_HOST = 64,
+	OWN_PAGES = 128
 };
 enum { MAX_QUERIES = 6, MAX_ID = 63, MAX_SESSION = 128 };
 
@@ -201,18 +202,37 @@ int call_number(const struct call *c, const char *name, uint64_t fallback, uint6
 
 /* ---- who asks ---- */
 
-/* The browser's rules do not protect a service on loopback: a page of another site may send what a form
- * can. So on TCP the name must be ours, and nothing that a browser marks as foreign is heard. */
-static int check_origin(const struct service *v, const struct exchange *x, struct err *e)
+bool call_has_own_origin(const struct exchange *x)
 {
-	const char *host = exchange_field(x, "host"), *site = exchange_field(x, "sec-fetch-site");
+	const char *origin = exchange_field(x, "origin"), *host = exchange_field(x, "host");
+	const char *p = origin ? strstr(origin, "://") : NULL;
+
+	return !origin || (p && host && strcasecmp(p + 3, host) == 0);
+}
+
+/* The browser's rules do not protect a service on loopback: a page of another site may send what a form
+ * can. So nothing is heard that a browser marks as a page's. MCP wants a page of our own origin heard: only on TCP, where a
+ * key is needed, which no browser adds by itself, since ports by path are of that origin, too. */
+static bool is_page(const struct exchange *x, unsigned needs)
+{
+	const char *site = exchange_field(x, "sec-fetch-site");
+	bool own =
+		needs & OWN_PAGES && exchange_peer(x)->kind == PEER_TCP && call_has_own_origin(x);
+
+	return (exchange_field(x, "origin") && !own) ||
+	       (site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0);
+}
+
+/* And on TCP the name must be ours. */
+static int check_origin(const struct service *v, const struct exchange *x, unsigned needs,
+			struct err *e)
+{
+	const char *host = exchange_field(x, "host");
 	size_t n = host ? strcspn(host, ":") : 0;
 	json_t *name;
 	size_t i;
 
-	if (exchange_field(x, "origin"))
-		return problem_set(e, PROBLEM_FORBIDDEN, "requests of web pages are not served");
-	if (site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0)
+	if (is_page(x, needs))
 		return problem_set(e, PROBLEM_FORBIDDEN, "requests of web pages are not served");
 	if (host && host[0] == '[') /* [::1]:80 */
 		n = strcspn(host, "]") + 1;
@@ -446,7 +466,7 @@ static int admit(struct call *c, const struct route *r, struct err *e)
 {
 	if (r->needs & BY_HOST)
 		return admit_by_host(c, e);
-	if (check_origin(c->service, c->x, e) < 0)
+	if (check_origin(c->service, c->x, r->needs, e) < 0)
 		return -1;
 	if (!(r->needs & OPEN) && who_asks(c, e) < 0)
 		return -1;

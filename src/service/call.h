@@ -80,6 +80,9 @@ int call_over_quota(struct call *c, const struct quota_denial *denial, struct er
 /* Whether this owner may see what belongs to that one. */
 bool call_may_see(const struct call *c, const char *owner);
 
+/* No page's request, or one of a page that came from the Host it is sent to. */
+bool call_has_own_origin(const struct exchange *x);
+
 /* The value of a flag in the query: present without a value, or "true". */
 bool call_flag(const struct call *c, const char *name);
 /* A number in the query; fallback when absent. -1 with e when it is none or outside. */

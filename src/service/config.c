@@ -41,6 +41,7 @@ static const struct row {
 	ROW(state_dir, FOLDER, NULL, "database and artifacts; disks of sandboxes are beside it, in STATE_DIR-disks")
 	ROW(quota, MAPPING, NULL, "of every owner: sandboxes, runs_per_minute, memory, cpus, disk, output_bytes_per_minute, kept")
 	ROW(session_quota, MAPPING, NULL, "of every session of an owner, same keys but kept")
+	ROW(mcp, MAPPING, NULL, "what sandboxes get that are made over /mcp: the keys of defaults, and env")
 	ROW_BYTES(body_limit, body_bytes, "16m", "largest JSON body")
 	ROW(batch_concurrency, COUNT, NULL, "runs of one batch at a time when it does not say; without one, two for each CPU")
 	ROW_US(batch_wait, "10m", "how long a run of a batch waits for room in its owner's quota")
@@ -211,6 +212,7 @@ void service_config_done(struct service_config *c)
 	json_decref(c->hosts);
 	json_decref(c->quota);
 	json_decref(c->session_quota);
+	json_decref(c->mcp);
 	*c = (struct service_config){0};
 }
 

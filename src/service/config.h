@@ -25,6 +25,7 @@ struct service_config {
 	json_t *hosts;              /* Host values accepted on TCP, beside the listening address */
 	json_t *quota;              /* of every owner, or NULL: built-in */
 	json_t *session_quota;      /* of every session within it, or NULL */
+	json_t *mcp;                /* read by mcp_asks.h, or NULL */
 	uint64_t body_bytes;        /* largest JSON body, and line of a batch */
 	uint64_t batch_concurrency; /* runs of a batch at a time that does not say */
 	uint64_t batch_wait_us;     /* a run waits for its owner's quota */

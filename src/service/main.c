@@ -102,7 +102,7 @@ static int parse_arguments(char **argv, struct err *e)
 static int read_config(struct service *v, struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
-	struct spec scratch = {0};
+	struct spec spec;
 	size_t size;
 	int r;
 
@@ -119,10 +119,13 @@ static int read_config(struct service *v, struct err *e)
 		return -1;
 	if (service_config_read(&v->config, &v->places, v->file, e) < 0)
 		return -1;
-	if (settings_from_json(&v->policy, &scratch, v->file, v->file_name, true, e) < 0)
+	if (spec_init(&spec, e) < 0)
 		return -1;
-	spec_done(&scratch);
-	return 0;
+	r = settings_from_json(&v->policy, &spec, v->file, v->file_name, true, e);
+	if (r == 0)
+		r = mcp_asks_read(&v->mcp_asks, v->config.mcp, &v->policy, &spec, e);
+	spec_done(&spec);
+	return r;
 }
 
 static int read_quotas(struct service *v, struct err *e)

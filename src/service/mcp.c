@@ -260,9 +260,12 @@ static int refuse_rpc(struct call *c, int code, const char *text)
 }
 
 /* From 2026-07-28 on the header says what the body says. -1 when it was refused. */
-static int check_fields(struct call *c, const char *version)
+static int check_fields(struct call *c)
 {
 	const json_t *params = json_object_get(c->body, "params");
+	const json_t *meta = json_object_get(params, "_meta");
+	const char *version = json_string_value(json_object_get(meta, META_VERSION));
+	const char *wrong = mcp_meta_wrong(params);
 	const char *method = json_string_value(json_object_get(c->body, "method"));
 	const char *uri = json_string_value(json_object_get(params, "uri"));
 	const char *name = json_string_value(json_object_get(params, "name"));
@@ -272,6 +275,8 @@ static int check_fields(struct call *c, const char *version)
 		    {"mcp-method", method},
 		    {"mcp-name", name ? name : uri}};
 
+	if (wrong)
+		return refuse_rpc(c, RPC_INVALID_PARAMS, wrong);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const char *got = exchange_field(c->x, rows[i].field);
 
@@ -313,15 +318,26 @@ static struct mcp_channel *session_of(struct call *c, struct err *e)
 	return ch;
 }
 
-void mcp_post(struct call *c)
+/* By what the message says; or by the header, where there is no session that it could belong to and none is begun. */
+static bool is_stateless(const struct call *c)
 {
 	const json_t *meta = json_object_get(json_object_get(c->body, "params"), "_meta");
-	const json_t *version = json_object_get(meta, META_VERSION);
+	const char *method = json_string_value(json_object_get(c->body, "method"));
+	const char *version = exchange_field(c->x, "mcp-protocol-version");
+
+	if (json_is_string(json_object_get(meta, META_VERSION)))
+		return true;
+	return version && strcmp(version, mcp_revisions[MCP_2026_07_28]) == 0 && method &&
+	       strcmp(method, "initialize") != 0 && !exchange_field(c->x, "mcp-session-id");
+}
+
+void mcp_post(struct call *c)
+{
 	struct mcp_channel *ch;
 	struct err e = {0};
 
-	if (json_is_string(version)) {
-		if (check_fields(c, json_string_value(version)) < 0)
+	if (is_stateless(c)) {
+		if (check_fields(c) < 0)
 			return;
 		ch = gate_open(c->service, c->owner, c->admin, false, &e);
 	} else {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/units.h"
 #include "service/box.h"
 #include "service/mcp_worker.h"
 #include "service/problem.h"
@@ -77,17 +76,6 @@ static void after(void *context)
 	gate_sweep(context);
 }
 
-/* The contract's 30 s for agents' tools, or what the operator allows. */
-static double timeout_s(const struct service *v)
-{
-	const char *text = json_string_value(json_object_get(v->policy.policy, "timeout"));
-	uint64_t us;
-
-	if (text && parse_duration(text, &us) == 0 && us < 30000000)
-		return (double)us / 1e6;
-	return 30;
-}
-
 static struct mcp_gate *gate_of(struct service *v)
 {
 	if (v->mcp)
@@ -95,7 +83,7 @@ static struct mcp_gate *gate_of(struct service *v)
 	v->mcp = calloc(1, sizeof *v->mcp);
 	if (!v->mcp)
 		return NULL;
-	v->mcp->place = (struct mcp_place){&v->loop, v->http, timeout_s(v), say, after, v};
+	v->mcp->place = (struct mcp_place){&v->loop, v->http, &v->mcp_asks, say, after, v};
 	uv_timer_init(&v->loop, &v->mcp->beat);
 	v->mcp->beat.data = v;
 	uv_unref((uv_handle_t *)&v->mcp->beat);

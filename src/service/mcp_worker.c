@@ -30,6 +30,7 @@ struct watch {
 	uv_poll_t poll;
 	struct job *job; /* NULL: closing */
 	int fd;
+	short events; /* that are looked for: to ask for the same again would cost two system calls */
 };
 
 static void on_closed(uv_handle_t *handle)
@@ -89,11 +90,12 @@ static void watch(struct job *j)
 
 	if (!t)
 		t = j->watch = watch_new(j);
-	if (t)
-		uv_poll_start(&t->poll,
-			      (events & POLLIN ? UV_READABLE : 0) |
-				      (events & POLLOUT ? UV_WRITABLE : 0),
-			      on_ready);
+	if (!t || t->events == events)
+		return;
+	t->events = events;
+	uv_poll_start(&t->poll,
+		      (events & POLLIN ? UV_READABLE : 0) | (events & POLLOUT ? UV_WRITABLE : 0),
+		      on_ready);
 }
 
 /* ---- the worker ---- */
@@ -154,8 +156,8 @@ struct mcp_worker *mcp_worker_new(const struct mcp_place *place, const char *own
 	w->w.service = &w->client;
 	w->w.form = TEXT_EXIT;
 	w->w.max_chars = text_default_chars[TEXT_EXIT];
-	w->w.run_body = json_pack("{sb sf}", "output", true, "timeout", place->timeout_s);
-	if (w->w.run_body && worker_name(&w->w, &ignored) == 0)
+	w->w.run_body = json_incref(place->asks->body);
+	if (worker_name(&w->w, &ignored) == 0)
 		return w;
 	mcp_worker_free(w);
 	return NULL;
@@ -186,7 +188,9 @@ json_t *mcp_worker_resources(const struct mcp_worker *w)
 
 struct tool_view mcp_worker_view(const struct mcp_worker *w)
 {
-	return (struct tool_view){.kept = true, .timeout_s = w->place->timeout_s};
+	return (struct tool_view){.kept = true,
+				  .open_world = w->place->asks->has_network,
+				  .timeout_s = w->place->asks->timeout_s};
 }
 
 bool mcp_worker_is_busy(const struct mcp_worker *w)

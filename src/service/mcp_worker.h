@@ -11,12 +11,13 @@
 
 #include "agent/mcp.h"
 #include "http/http.h"
+#include "service/mcp_asks.h"
 
 /* Where it lives. */
 struct mcp_place {
 	uv_loop_t *loop;
 	struct http_server *http;
-	double timeout_s;              /* of one run, and the most a model may ask for */
+	const struct mcp_asks *asks;   /* what sandboxes get */
 	void (*log)(const char *text); /* what the model is not told */
 	void (*after)(void *context);  /* behind every step that answered something */
 	void *context;

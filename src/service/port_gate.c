@@ -130,14 +130,6 @@ bool port_gate_may_set(const char *cookie)
 
 /* ---- who comes in ---- */
 
-static bool has_own_origin(const struct exchange *x)
-{
-	const char *origin = exchange_field(x, "origin"), *host = exchange_field(x, "host");
-	const char *p = origin ? strstr(origin, "://") : NULL;
-
-	return !origin || (p && host && strcasecmp(p + 3, host) == 0);
-}
-
 static bool is_visit(const struct exchange *x)
 {
 	const char *mode = exchange_field(x, "sec-fetch-mode");
@@ -152,7 +144,7 @@ static int check_origin(const struct exchange *x, struct err *e)
 {
 	const char *site = exchange_field(x, "sec-fetch-site");
 
-	if (!has_own_origin(x))
+	if (!call_has_own_origin(x))
 		return problem_set(e, PROBLEM_FORBIDDEN,
 				   "requests of pages from elsewhere are not served");
 	if (site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0 && !is_visit(x))

@@ -33,6 +33,8 @@
 #include "native/cgroup.h"
 #include "native/slot.h"
 #include "service/config.h"
+#include "service/mcp_asks.h"
+#include "settings/egress.h"
 #include "settings/settings.h"
 
 enum {
@@ -80,12 +82,48 @@ static const char usage[] =
 
 /* ---- configuration ---- */
 
-static int read_file(struct serve *s, const char *file, struct err *e)
+/* What models may ask for, as cloched will read it; and that its presets and credentials are there, which cloched cannot
+ * see. */
+static int check_mcp(const struct serve *s, const struct settings *t, struct spec *spec,
+		     struct err *e)
+{
+	struct network_policy *request = NULL, *ceiling = NULL;
+	struct mcp_asks asks;
+	int r = mcp_asks_read(&asks, s->config.mcp, t, spec, e);
+
+	if (r == 0 && s->config.mcp && asks.has_network)
+		r = settings_network_policies(t, &s->places, spec, &request, &ceiling, e) < 0
+			    ? err_prefix(e, "service: mcp")
+			    : 0;
+	network_policy_free(request);
+	network_policy_free(ceiling);
+	mcp_asks_done(&asks);
+	return r;
+}
+
+static int read_keys(struct serve *s, struct err *e)
 {
 	struct settings check = {0};
-	struct spec scratch = {0};
+	struct spec spec;
 	int r;
 
+	if (spec_init(&spec, e) < 0)
+		return -1;
+	r = s->file ? settings_from_json(&check, &spec, s->file, s->file_name, true, e) : 0;
+	if (r == 0) {
+		r = service_config_read(&s->config, &s->places, s->file, e);
+		if (r == 0)
+			r = check_mcp(s, &check, &spec, e);
+		if (r < 0)
+			err_prefix(e, "%s", s->file_name);
+	}
+	settings_done(&check);
+	spec_done(&spec);
+	return r;
+}
+
+static int read_file(struct serve *s, const char *file, struct err *e)
+{
 	if (file) {
 		if (file[0] != '/' && !realpath(file, s->file_name))
 			return err_set(e, errno, "%s", file);
@@ -99,16 +137,7 @@ static int read_file(struct serve *s, const char *file, struct err *e)
 	}
 	if (settings_read_file(s->file_name, &s->file, e) < 0)
 		return -1;
-	if (spec_init(&scratch, e) < 0)
-		return -1;
-	r = s->file ? settings_from_json(&check, &scratch, s->file, s->file_name, true, e) : 0;
-	settings_done(&check);
-	spec_done(&scratch);
-	if (r < 0)
-		return -1;
-	return service_config_read(&s->config, &s->places, s->file, e) < 0
-		       ? err_prefix(e, "%s", s->file_name)
-		       : 0;
+	return read_keys(s, e);
 }
 
 /* ---- who cloched is ---- */

@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "service/config.h"
+#include "service/mcp_asks.h"
 #include "http/http.h"
 #include "image/state.h"
 #include "service/metrics.h"
@@ -36,6 +37,7 @@ struct service {
 	const char *file_name;
 	struct places places;
 	struct settings policy; /* its policy */
+	struct mcp_asks mcp_asks;
 	struct store *store;
 	struct http_server *http;
 	struct link *link;

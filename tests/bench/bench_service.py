@@ -7,13 +7,14 @@ Prints a table and JSON. One service, one run, one machine: each number beside w
 
     tests/bench/bench_service.py [--build DIR] [--json FILE] [--sandboxes N] [--streams N] [--only PART[,PART]]
 
-Parts: exec, runs, files, many. The last makes --sandboxes idle ones and measures everything else of it meanwhile.
+Parts: exec, runs, mcp, files, many. The last makes --sandboxes idle ones and measures everything else of it meanwhile.
 """
 import argparse
 import contextlib
 import json
 import os
 import platform
+import random
 import re
 import selectors
 import signal
@@ -32,7 +33,7 @@ import cloche  # noqa: E402
 import service as services  # noqa: E402
 
 GIGA = 1 << 30
-PARTS = ("exec", "runs", "files", "many")
+PARTS = ("exec", "runs", "mcp", "files", "many")
 
 
 class Raw:
@@ -46,9 +47,9 @@ class Raw:
         self.sock.close()
 
     @staticmethod
-    def text(method, path, body=None):
+    def text(method, path, body=None, fields=""):
         data = b"" if body is None else json.dumps(body).encode()
-        kind = b"" if body is None else b"Content-Type: application/json\r\n"
+        kind = fields.encode() + (b"" if body is None else b"Content-Type: application/json\r\n")
         return (f"{method} {path} HTTP/1.1\r\nHost: l\r\n".encode() + kind + b"Content-Length: %d\r\n\r\n" % len(data) + data)
 
     def ask(self, request):
@@ -245,6 +246,47 @@ class Bench:
         took = time.perf_counter() - began
         raw.close()
         return took
+
+    def mcp(self, rounds=300):
+        """A model's run by the two transports of MCP, and the same run asked for directly, in turns."""
+        code, run = "print(1)", {"language": "python", "code": "print(1)", "output": True, "timeout": 30}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "run_python", "arguments": {"code": code}}}
+        api, mcp = Raw(self.path), Raw(self.path)
+        mcp.sock.sendall(Raw.text("POST", "/mcp", hello))
+        session = re.search(rb"(?i)mcp-session-id: (\S+)", mcp.sock.recv(65536))[1].decode()
+        direct, by_http = Raw.text("POST", "/v1/runs", run), Raw.text("POST", "/mcp", call, f"Mcp-Session-Id: {session}\r\n")
+        p = subprocess.Popen([cloche.binary(), "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=cloche.environment({"CLOCHE_SOCKET": self.path}))
+
+        def by_stdio(message=call):
+            began = time.perf_counter()
+            p.stdin.write(json.dumps(message).encode() + b"\n")
+            p.stdin.flush()
+            answer = p.stdout.readline()
+            took = time.perf_counter() - began
+            if b'"error"' in answer:
+                raise RuntimeError(answer)
+            return took
+        by_stdio(hello)
+        asks = {"POST /v1/runs": lambda: api.measured(direct), "/mcp": lambda: mcp.measured(by_http), "cloche mcp": by_stdio}
+        times = {name: [] for name in asks}
+        for i in range(rounds + 20):
+            for name in random.sample(sorted(asks), len(asks)):  # what one leaves to be done is not always the same one's to bear
+                took = asks[name]()
+                if i >= 20:
+                    times[name].append(took)
+        for name, values in times.items():
+            self.times(f"python print(1) by {name}", values)
+        base = times["POST /v1/runs"]
+        for name in ("/mcp", "cloche mcp"):
+            more = {f"p{p}": round(1e3 * (percentile(times[name], p) - percentile(base, p)), 3) for p in (10, 50)}
+            self.note(f"{name} over POST /v1/runs", f"p50 {more['p50']:+.3f}  p10 {more['p10']:+.3f} ms", "p50 <= 1 ms", **more)
+        p.stdin.close()
+        p.wait()
+        p.stdout.close()
+        mcp.ask(Raw.text("DELETE", "/mcp", None, f"Mcp-Session-Id: {session}\r\n"))
+        api.close()
+        mcp.close()
 
     def files(self):
         box = self.make(memory="2g", cpus=2, tmpfs=["/workspace:size=1500m"])

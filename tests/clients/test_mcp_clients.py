@@ -91,33 +91,54 @@ def test_npm_over_http(service, url, package, mode, revision):
 
 
 @pytest.mark.needs("root")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("driver", ["pypi", "npm"])
-def test_packages_from_an_index(driver, tmp_path):
-    """The same with a network: what the client had installed is there for its next run."""
+def test_packages_from_an_index(driver, transport, tmp_path):
+    """The same with a network, by options or by the service's configuration: what the client had installed is there for its next run."""
     cloche.need("web")
     mark, options = f"9{time.time():.3f}", ["--timeout", "30s", "--memory", "512m"]
     with web.Web(tmp_path) as w:
         more = {"resolve": {n: ["127.0.0.1"] for n in w.names}, "upstream_ca": str(w.folder / "ca.pem")}
         options += ["--network", "allow", *w.rules("pypi.test"), "--env", f"PIP_INDEX_URL={w.url('/simple', 'pypi.test')}"]
-        with services.Service(policy={"network_private": ["127.0.0.0/8"]}, more=more) as one:
+        mcp = {"network": "allow", "allow": w.rules("pypi.test")[1::2], "memory": "512m", "env": {"PIP_INDEX_URL": w.url("/simple", "pypi.test")}}
+        with services.Service({"mcp": mcp} if transport == "http" else {}, policy={"network_private": ["127.0.0.0/8"]}, more=more) as one:
             command = [clients.python(), os.path.join(HERE, "drive.py"), "auto"] if driver == "pypi" else \
                 ["node", shutil.copy(os.path.join(HERE, "drive.mjs"), clients.node()), "client", "auto"]
-            check(drive(command, {"CLOCHE_SOCKET": one.sock}, mark, options=options), "2026-07-28", True, networked=True)
+            saw = drive(command, {"CLOCHE_SOCKET": one.sock}, mark, options=options) if transport == "stdio" else \
+                drive(command, {"KEY": one.key(driver).secret}, mark, f"http://127.0.0.1:{one.port}/mcp")
+            check(saw, "2026-07-28", True, networked=True)
     until(lambda: not processes_with(mark))
+
+
+def inspect_every_tool(inspect, kept):
+    """By inspect(ARGUMENT..., status=0), which gives the JSON that is printed. Each is a session of its own."""
+    def call(name, *args, status=0):
+        return inspect("--method", "tools/call", "--tool-name", name, *(word for a in args for word in ("--tool-arg", a)), status=status)
+    assert [t["name"] for t in inspect("--method", "tools/list")["tools"]] == TOOLS
+    assert inspect("--method", "resources/list") == {"resources": []}
+    ran = call("run_python", "code=print(6 * 7)")
+    assert ran["structuredContent"]["stdout"] == "42\n" and ran["isError"] is False
+    assert call("run_node", "code=console.log(2 + 2)")["structuredContent"]["stdout"] == "4\n"
+    assert call("run_shell", "command=exit 3", status=5)["structuredContent"]["exit_code"] == 3  # 5: "isError": true
+    assert call("write_file", "path=a", "content=x", status=0 if kept else 5)["isError"] is not kept
+    refused = call("install_packages", 'packages=["six"]', status=5)["content"][0]["text"]  # no network, or nothing that is kept
+    assert ("no network" in refused) is kept
+    assert call("list_sandboxes", status=0 if kept else 5)["isError"] is not kept
+    assert call("reset", status=0 if kept else 5)["isError"] is not kept
+    for name, *args in (("read_file", "path=a"), ("list_files",)):
+        assert "no kept sandbox yet" in call(name, *args, status=5)["content"][0]["text"] or not kept
 
 
 def test_the_inspectors_command_line_over_http(service, url):
     inspector = os.path.join(clients.node(), "node_modules", ".bin", "mcp-inspector")
     key = service.key("inspector").secret
 
-    def inspect(*args):
+    def inspect(*args, status=0):
         done = subprocess.run([inspector, "--cli", url, "--transport", "http", "--header", f"Authorization: Bearer {key}", *args],
                               capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done
+        assert done.returncode == status, done
         return json.loads(done.stdout)
-    assert [t["name"] for t in inspect("--method", "tools/list")["tools"]] == TOOLS
-    ran = inspect("--method", "tools/call", "--tool-name", "run_python", "--tool-arg", "code=print(6 * 7)")
-    assert ran["structuredContent"]["stdout"] == "42\n"
+    inspect_every_tool(inspect, True)
 
 
 def test_the_inspectors_command_line(way):
@@ -130,20 +151,4 @@ def test_the_inspectors_command_line(way):
                               timeout=60)
         assert done.returncode == status, done
         return json.loads(done.stdout)
-
-    def call(name, *args, status=0):
-        return inspect("--method", "tools/call", "--tool-name", name, *(word for a in args for word in ("--tool-arg", a)), status=status)
-    assert [t["name"] for t in inspect("--method", "tools/list")["tools"]] == TOOLS
-    assert inspect("--method", "resources/list") == {"resources": []}
-    ran = call("run_python", "code=print(6 * 7)")
-    assert ran["structuredContent"]["stdout"] == "42\n" and ran["isError"] is False
-    assert call("run_node", "code=console.log(2 + 2)")["structuredContent"]["stdout"] == "4\n"
-    assert call("run_shell", "command=exit 3", status=5)["structuredContent"]["exit_code"] == 3  # 5: "isError": true
-    kept = "CLOCHE_SOCKET" in way  # each call is a session of its own
-    assert call("write_file", "path=a", "content=x", status=0 if kept else 5)["isError"] is not kept
-    refused = call("install_packages", 'packages=["six"]', status=5)["content"][0]["text"]  # no network, or nothing that is kept
-    assert ("no network" in refused) is kept
-    assert call("list_sandboxes", status=0 if kept else 5)["isError"] is not kept
-    assert call("reset", status=0 if kept else 5)["isError"] is not kept
-    for name, *args in (("read_file", "path=a"), ("list_files",)):
-        assert "no kept sandbox yet" in call(name, *args, status=5)["content"][0]["text"] or not kept
+    inspect_every_tool(inspect, "CLOCHE_SOCKET" in way)

@@ -126,11 +126,14 @@ def test_without_a_network_no_sandbox_is_made(networked, served, manager, host):
         assert b"--network allow --preset" in m.process.stderr.read()
 
 
-def test_over_http_there_is_no_network(networked):
+def test_over_http_there_is_no_network_by_default(networked):
     one = Http(networked.root)
     one.hello()
     r = one.tool("install_packages", packages=["six"])
-    assert r.is_error and "no network" in r.text and "pypi.org" in r.text and one.close().status == 204
+    assert r.is_error and "no network" in r.text and "pypi.org" in r.text
+    tools = {t["name"]: t for t in one.result("tools/list")["tools"]}
+    assert not tools["run_python"]["annotations"]["openWorldHint"] and "; no network." in tools["run_python"]["description"]
+    assert one.close().status == 204
 
 
 def test_without_a_manager_it_says_so(served, server):
@@ -176,6 +179,137 @@ def test_annotations_are_what_it_does(open_to_both):
     assert notes["openWorldHint"] and notes["idempotentHint"] and not notes["destructiveHint"] and not notes["readOnlyHint"]
 
 
+# ------------------------------------------------------------------- over HTTP: `service: mcp:` of the configuration
+
+
+def rules(server, *names):
+    return server.rules(*names)[1::2]
+
+
+@pytest.fixture(scope="module")
+def configured(server):
+    mcp = {"network": "allow", "allow": rules(server, "pypi.test", "npm.test"), "memory": "1g", "pids-limit": "256", "timeout": "60s",
+           "env": {"PIP_INDEX_URL": server.url("/simple", "pypi.test"), "npm_config_registry": server.url("", "npm.test")}}
+    more = {"resolve": {n: ["127.0.0.1"] for n in server.names}, "upstream_ca": str(server.folder / "ca.pem")}
+    with services.Service(service={"mcp": mcp}, policy={"network_private": ["127.0.0.0/8"], "timeout": "90s"}, more=more) as one:
+        yield one
+
+
+@pytest.fixture
+def over_http(configured):
+    """A session of an agent with a key, and the same in the stateless revision."""
+    key = configured.key("agent")
+    session = Http(key)
+    session.hello()
+    yield session, Http(key, modern=True)
+    assert session.close().status == 204
+    until(lambda: not alive(configured))
+
+
+@pytest.mark.parametrize("manager, package, tool, code", [
+    ("pip", "wheelhouse-test==1.0", "run_python", ANSWER),
+    pytest.param("npm", "parcel-test@^1.0.0", "run_node", "console.log(require('parcel-test')())", marks=pytest.mark.needs("npm"))])
+def test_over_http_packages_are_installed(over_http, manager, package, tool, code):
+    session, stateless = over_http
+    r = session.tool("install_packages", packages=[package], manager=manager)
+    assert not r.is_error and r.text.startswith('Installed. Pass "sandbox": "session"'), r.text
+    assert session.tool(tool, code=code, sandbox="session").structured["stdout"] == "42\n"
+    assert session.tool(tool, code=code).is_error, "a new sandbox has nothing of it"
+    r = stateless.tool("install_packages", packages=[package], manager=manager)
+    box = r.structured["sandbox"]
+    assert not r.is_error and f'"sandbox": "{box}"' in r.text, r.text
+    assert stateless.tool(tool, code=code, sandbox=box).structured["stdout"] == "42\n"
+    assert stateless.tool("reset", sandbox=box).structured["ended"] == [box]
+
+
+def test_over_http_runs_have_the_same_network(over_http, server):
+    session, _ = over_http
+    for more in ({}, {"sandbox": "session"}):
+        assert "wheelhouse" in session.tool("run_python", code=reach(server, "pypi.test", "/simple/wheelhouse-test/"), **more).text
+        r = session.tool("run_python", code=reach(server), **more)
+        assert r.structured["error_code"] == "SANDBOX_NETWORK_DENIED" and f"web.test:{server.tls}" in r.text, r.text
+
+
+def test_over_http_the_tools_tell_of_it(over_http):
+    for one in over_http:
+        tools = {t["name"]: t for t in one.result("tools/list")["tools"]}
+        assert {n for n, t in tools.items() if t["annotations"]["openWorldHint"]} == {"run_python", "run_node", "run_shell", "install_packages"}
+        told = tools["run_python"]
+        assert "At most 60 seconds." in told["description"] and told["inputSchema"]["properties"]["timeout"]["maximum"] == 60
+
+
+def test_it_is_for_mcp_only(configured, server):
+    """What the same key asks of the API by itself is as strict as ever."""
+    run = {"language": "python", "code": reach(server, "pypi.test", "/simple/")}
+    one = configured.key("plain").expect(200, "POST", "/v1/runs", json=run).json
+    assert one["error_code"] == "COMMAND_FAILED" and one["enforced"]["network_denials"] == "not observed", one
+
+
+def test_a_network_of_the_defaults_is_told_too(server):
+    """As every run of the service has it, those of models do, whatever `mcp` says or not."""
+    more = {"defaults": {"network": "allow", "allow": rules(server, "web.test"), "timeout": "7s"}, "resolve": {"web.test": ["127.0.0.1"]},
+            "upstream_ca": str(server.folder / "ca.pem")}
+    with services.Service(policy={"network_private": ["127.0.0.0/8"]}, more=more) as s:
+        one = Http(s.root)
+        one.hello()
+        told = {t["name"]: t for t in one.result("tools/list")["tools"]}["run_python"]
+        assert told["annotations"]["openWorldHint"] and "At most 7 seconds." in told["description"]
+        assert one.tool("run_python", code=reach(server)).structured["stdout"] == "hello from outside\n"
+        one.close()
+    with services.Service(service={"mcp": {"network": "none"}}, policy={"network_private": ["127.0.0.0/8"]}, more=more) as s:
+        one = Http(s.root)
+        one.hello()
+        assert not {t["name"]: t for t in one.result("tools/list")["tools"]}["run_python"]["annotations"]["openWorldHint"]
+        assert one.tool("run_python", code=reach(server)).structured["error_code"] == "COMMAND_FAILED"
+        assert "no network" in one.tool("install_packages", packages=["six"]).text
+        one.close()
+
+
+def test_a_policy_that_changes_binds_it(server):
+    """The service keeps what it read at the start, and the spawner the file as it is."""
+    mcp = {"network": "allow", "allow": rules(server, "web.test")}
+    more = {"resolve": {"web.test": ["127.0.0.1"]}, "upstream_ca": str(server.folder / "ca.pem")}
+    with services.Service(service={"mcp": mcp}, policy={"network_private": ["127.0.0.0/8"]}, more=more) as s:
+        one = Http(s.root)
+        one.hello()
+        assert one.tool("run_python", code=reach(server)).structured["stdout"] == "hello from outside\n"
+        s.config.write_text(services.configuration(s.folder, s.port, {"mcp": mcp}, {"network": "none"}, more))
+        r = one.tool("run_python", code=reach(server))
+        assert r.is_error and "hello" not in r.text and "/" not in r.text, r.text
+        one.close()
+
+
+@pytest.mark.parametrize("mcp, policy, words", [
+    ({"netwrok": "allow"}, {}, "service: mcp: unknown key netwrok: these are what defaults may have, and env"),
+    ({"volume": ["/:/host"]}, {}, "service: mcp: unknown key volume"), ({"best_effort": "true"}, {}, "service: mcp: unknown key best_effort"),
+    ({"out": "/tmp"}, {}, "service: mcp: unknown key out"), ("allow", {}, "service: mcp: must be a mapping"),
+    ({"network": "host"}, {}, "service: mcp: network: "), ({"network": "allow", "allow": ["http://"]}, {}, "service: mcp: allow: "),
+    ({"preset": ["pypi"]}, {}, "service: mcp: --preset pypi: there is no network under --network none; add --network allow"),
+    ({"network": "allow", "preset": ["pipy"]}, {}, "service: mcp: there is no preset pipy"), ({"network": "allow", "credential": ["nobody"]}, {}, "there is no credential nobody"),
+    ({"network": "allow"}, {"network": "none"}, "service: mcp: --network allow: the operator's policy allows at most none (policy: network)"),
+    ({"network": "allow", "allow": ["x.test within=10.0.0.0/8"]}, {}, "service: mcp: --allow: "),
+    ({"timeout": "2m"}, {"timeout": "60s"}, "service: mcp: --timeout: the operator's policy allows at most 60s"),
+    ({"memory": "lots"}, {}, "service: mcp: memory: "), ({"memory": ["1g"]}, {}, "service: mcp: memory: "),
+    ({"max_output": "2m"}, {}, "service: mcp: max_output: for a model at most 1m"), ({"env": ["A=b"]}, {}, "service: mcp: env: must be an object of strings"),
+])
+def test_a_configuration_that_is_wrong(tmp_path, mcp, policy, words):
+    (tmp_path / "c.yaml").write_text(json.dumps({"service": {"mcp": mcp}, "policy": policy}))
+    done = cloche.run(["serve", "--check", "--config", str(tmp_path / "c.yaml")], json=False)
+    assert done.returncode == 1 and words in done.stderr.decode() and str(tmp_path) in done.stderr.decode(), done.stderr
+
+
+@pytest.mark.parametrize("more, mcp", [
+    ({"defaults": {"network": "allow"}, "policy": {"network": "none"}}, {"network": "none"}), ({"defaults": {"preset": ["pypi"]}}, {"network": "allow"}),
+    ({"defaults": {"network": "allow", "preset": ["pipy"]}}, {"network": "none"}),
+    ({"defaults": {"timeout": "2m", "network_bytes": "2g"}, "policy": {"timeout": "60s", "network_bytes": "1g"}}, {"timeout": "60s"})], ids=str)
+def test_defaults_that_no_run_can_have_are_not_refused_at_the_start(tmp_path, more, mcp):
+    """A request may say otherwise; so may `mcp`."""
+    for keys in ({}, {"service": {"mcp": mcp}}):
+        (tmp_path / "c.yaml").write_text(json.dumps({**more, **keys}))
+        done = cloche.run(["serve", "--check", "--config", str(tmp_path / "c.yaml")], json=False)
+        assert done.returncode == 0 and b": ok" in done.stdout, done.stderr
+
+
 # ------------------------------------------------------------------------------------------- who gives what network
 
 
@@ -186,8 +320,8 @@ def way(request, networked, server, config):
     return {"CLOCHE_DIRECT": "1"} if request.param == "direct" else {"CLOCHE_SOCKET": networked.sock}
 
 
-def reach(server, name="web.test"):
-    return FETCH.format(server.url("/hello.txt", name))
+def reach(server, name="web.test", path="/hello.txt"):
+    return FETCH.format(server.url(path, name))
 
 
 def test_the_options_of_mcp_reach_runs(way, server):

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import service as services
 from contract import until
 from mcp_stdio import META, MODERN, REVISIONS, outcome, processes_with
 from test_mcp import HOSTILE, PNG, WRITE, alive, running, sleeper
@@ -111,6 +112,18 @@ def test_the_header_says_what_the_body_says(stateless, service, fields):
     message["params"]["_meta"][META + "protocolVersion"] = "2030-01-01"
     answer = stateless.post(message, {"MCP-Protocol-Version": "2030-01-01", "Mcp-Method": "tools/call", "Mcp-Name": "run_python"})
     assert answer.status == 400 and answer.json["error"]["code"] == -32022
+
+
+@pytest.mark.parametrize("meta, words", [(None, "protocolVersion"), ({}, "protocolVersion"), ({META + "clientCapabilities": {}}, "protocolVersion"),
+                                         ({META + "protocolVersion": "2026-07-28"}, "clientCapabilities"),
+                                         ({META + "protocolVersion": "2026-07-28", META + "clientCapabilities": 1}, "clientCapabilities")])
+def test_who_says_stateless_in_the_header_has_to_say_all_of_it(stateless, meta, words):
+    message = stateless.message("tools/list")
+    del message["params"]["_meta"]
+    message["params"] |= {} if meta is None else {"_meta": meta}
+    answer = stateless.post(message, stateless.fields(message))
+    assert answer.status == 400 and answer.json["id"] == message["id"] and answer.json["error"]["code"] == -32602, answer
+    assert words in answer.json["error"]["message"]
 
 
 def test_files_plots_and_resources(http):
@@ -235,6 +248,32 @@ def test_who_is_not_heard(service):
     assert Http(nobody).post(message).status == 401
     for method in ("GET", "PUT"):
         assert service.root.request(method, "/mcp").status == 405
+
+
+def test_pages_of_its_own_origin_are_heard_with_a_key(service):
+    """Anything else that is in a browser is not, and neither is such a page where no key is asked for: there a proxy may stand before it."""
+    host, message = f"127.0.0.1:{service.port}", Http(service.root).message("initialize", {"protocolVersion": "2025-11-25"})
+    one = Http(service.key("page"))
+    for origin, site, status in ((f"http://{host}", "same-origin", 200), (f"http://{host}", "cross-site", 403), ("null", None, 403), ("http://127.0.0.1:1", None, 403),
+                                 (f"http://{host}.evil.example", None, 403), ("http://127.0.0.1", None, 403), (host, None, 403)):
+        answer = one.post(message, {"Host": host, "Origin": origin, **({"Sec-Fetch-Site": site} if site else {})})
+        assert answer.status == status, (origin, site, answer)
+    for client in (service.root, one.client):
+        on_socket, path = client is service.root, "/mcp" if client is service.root else "/v1/sandboxes"
+        answer = client.request("POST", path, json=message if on_socket else {}, headers={"Host": host, "Origin": f"http://{host}"})
+        assert answer.status == 403 and answer.json["code"] == "FORBIDDEN", answer
+    one.client.headers.pop("Authorization")
+    assert one.post(message, {"Host": host, "Origin": f"http://{host}"}).status == 401
+
+
+def test_more_output_than_a_model_gets_is_dropped():
+    """By the operator's default of every run; what is kept of it is not more than the answer may have."""
+    with services.Service(more={"defaults": {"max_output": "4m"}}) as s:
+        one = Http(s.root)
+        one.hello()
+        r = one.tool("run_python", code="print('x' * 3000000)")
+        assert not r.is_error and r.structured["output"]["stdout"] == {"bytes": 3000001, "kept": 1 << 20, "dropped": 3000001 - (1 << 20)}
+        one.close()
 
 
 def test_there_is_an_end_to_sessions(service):
