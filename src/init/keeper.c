@@ -123,10 +123,11 @@ static void make_user_namespaces(void)
 
 	if (p->user_uid != p->root_uid + 1 || p->user_gid != p->root_gid + 1)
 		give_up("userns", EINVAL, "the ids of the nest's slot");
-	/* The zygotes' user is the nest's slot's. There is no root. */
+	/* The zygotes' user is the nest's slot's. There is no root. The owner is not root either: what all sandboxes
+	 * below use together is counted for it (native/idmap.h). */
 	make_map(uids, p->uid, p->user_uid, p->uid_base, p->user_uid, p->user_uid + 1);
 	make_map(gids, p->gid, p->user_gid, p->gid_base, p->user_gid, p->user_gid + 1);
-	k.zygotes_userns = userns_below(-1, 0, 0, uids, gids);
+	k.zygotes_userns = userns_below(-1, p->root_uid, p->root_gid, uids, gids);
 	if (k.zygotes_userns < 0)
 		give_up("userns", -k.zygotes_userns, "make the zygotes' user namespace");
 	/* Root is the nest's; the zygotes' user has no name. A slot's two ids are neighbours. */

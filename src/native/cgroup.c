@@ -488,6 +488,30 @@ int cgroup_create(const struct cgroup_host *host, const struct slot *slot, const
 	return host->version == CGROUP_V2 ? limit_v2(ret, s, e) : 0;
 }
 
+/* v1 counts what sockets buffer apart, and not at all without this limit; v2 counts it as memory. So a part of the
+ * memory limit, beside it. */
+#define SOCKETS_FILE        "memory.kmem.tcp.limit_in_bytes"
+#define SOCKETS_PART        8
+#define SOCKETS_LEAST_BYTES (4u << 20)
+
+static uint64_t socket_bytes(const struct spec *s)
+{
+	uint64_t part = s->memory_bytes / SOCKETS_PART / 4096 * 4096; /* as it is read back */
+
+	return part < SOCKETS_LEAST_BYTES ? SOCKETS_LEAST_BYTES : part;
+}
+
+/* A kernel without it has no TCP (CONFIG_INET). */
+static int limit_sockets(struct cgroup *c, const struct spec *s, struct err *e)
+{
+	char text[32];
+
+	if (faccessat(c->v1[MEMORY], SOCKETS_FILE, F_OK, 0) < 0)
+		return 0;
+	snprintf(text, sizeof text, "%llu", (unsigned long long)socket_bytes(s));
+	return put_limit(c->v1[MEMORY], SOCKETS_FILE, text, s->best_effort, e) < 0 ? -1 : 0;
+}
+
 static int limit_v1(struct cgroup *c, enum controller i, const struct spec *s, struct err *e)
 {
 	char text[32];
@@ -499,6 +523,8 @@ static int limit_v1(struct cgroup *c, enum controller i, const struct spec *s, s
 		r = put_limit(c->v1[i], "memory.limit_in_bytes", text, s->best_effort, e);
 		if (r >= 0 && limit_swap(c, c->v1[i], "memory.memsw.limit_in_bytes",
 					 s->memory_swap_bytes, s, e) < 0)
+			return -1;
+		if (r >= 0 && limit_sockets(c, s, e) < 0)
 			return -1;
 		break;
 	case CPU:
@@ -667,8 +693,10 @@ void cgroup_close(struct cgroup *c)
 static bool has_limits(const struct cgroup *c, const struct spec *s)
 {
 	uint64_t swap = read_counter(c->v1[MEMORY], "memory.memsw.limit_in_bytes", "");
+	uint64_t sockets = read_counter(c->v1[MEMORY], SOCKETS_FILE, "");
 
-	return read_counter(c->v1[MEMORY], "memory.limit_in_bytes", "") == s->memory_bytes &&
+	return (sockets == UINT64_MAX || sockets == socket_bytes(s)) &&
+	       read_counter(c->v1[MEMORY], "memory.limit_in_bytes", "") == s->memory_bytes &&
 	       (swap == UINT64_MAX || swap == s->memory_swap_bytes) &&
 	       read_counter(c->v1[PIDS], "pids.max", "") == s->pids_limit + 1;
 }
@@ -681,7 +709,8 @@ static bool shows_nothing(const struct cgroup *c)
 	       read_counter(c->v1[PIDS], "pids.events", "max") == 0 &&
 	       (peak == UINT64_MAX || peak <= TAKE_OVER_PIDS) &&
 	       read_counter(c->v1[MEMORY], "memory.oom_control", "oom_kill") == 0 &&
-	       read_counter(c->v1[MEMORY], "memory.usage_in_bytes", "") < TAKE_OVER_BYTES;
+	       read_counter(c->v1[MEMORY], "memory.usage_in_bytes", "") < TAKE_OVER_BYTES &&
+	       or_zero(read_counter(c->v1[MEMORY], "memory.kmem.tcp.usage_in_bytes", "")) == 0;
 }
 
 static bool begin_anew(const struct cgroup *c)

@@ -2,6 +2,7 @@
 #include "native/idmap.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -52,8 +53,51 @@ static int open_userns(pid_t pid, int *ret_fd, struct err *e)
 	return *ret_fd < 0 ? err_set(e, errno, "open a new user namespace") : 0;
 }
 
+/* By this thread's effective ids alone (glibc would change all threads'): root's capabilities are taken back, as some
+ * kernels let only who has them make user namespaces. */
+static int become(uint32_t uid, uint32_t gid)
+{
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+	if (syscall(SYS_setresgid, -1, gid, -1) < 0 || syscall(SYS_setresuid, -1, uid, -1) < 0 ||
+	    syscall(SYS_capget, &header, data) < 0)
+		return -errno;
+	data[0].effective = data[0].permitted;
+	data[1].effective = data[1].permitted;
+	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+/* A change of effective ids clears both (credentials(7), prctl(2)). */
+struct process_marks {
+	int dumpable, death_signal;
+};
+
+static int make_owned(const struct userns_owner *owner, struct clone3_args *args, pid_t me)
+{
+	struct process_marks m = {.dumpable = prctl(PR_GET_DUMPABLE)};
+	uint32_t uid = geteuid(), gid = getegid();
+	pid_t pid;
+	int r;
+
+	prctl(PR_GET_PDEATHSIG, &m.death_signal);
+	r = become(owner->uid, owner->gid);
+	pid = r < 0 ? r : clone3_call(args, hold, (void *)(intptr_t)me);
+	r = become(uid, gid);
+	if (m.dumpable == 1)
+		prctl(PR_SET_DUMPABLE, 1);
+	if (m.death_signal)
+		prctl(PR_SET_PDEATHSIG, m.death_signal);
+	if (r < 0 && pid > 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, __WALL);
+	}
+	return r < 0 ? r : pid;
+}
+
 int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pair *gids,
-		size_t gid_count, struct userns_holder *holder, int *ret_fd, struct err *e)
+		size_t gid_count, const struct userns_owner *owner, struct userns_holder *holder,
+		int *ret_fd, struct err *e)
 {
 	struct clone3_args args = {
 		.flags = CLONE_VM | CLONE_NEWUSER,
@@ -69,7 +113,7 @@ int userns_make(const struct id_pair *uids, size_t uid_count, const struct id_pa
 		return err_set(e, 0, "too many id maps");
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pid = clone3_call(&args, hold, (void *)(intptr_t)me);
+	pid = owner ? make_owned(owner, &args, me) : clone3_call(&args, hold, (void *)(intptr_t)me);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
 		return err_set(e, -pid,

@@ -217,11 +217,12 @@ static int give_ids(struct sandbox *b, struct err *e)
 	const struct slot *k = &b->slot;
 	const struct id_pair uids[] = {{0, k->root_uid}, {b->spec->uid, k->user_uid}};
 	const struct id_pair gids[] = {{0, k->root_gid}, {b->spec->gid, k->user_gid}};
+	const struct userns_owner owner = {k->root_uid, k->root_gid};
 	_cleanup_close_ int userns = -1;
 	int r;
 
 	if (!b->places->rootless) {
-		r = userns_make(uids, 2, gids, 2, &b->holder, &userns, e);
+		r = userns_make(uids, 2, gids, 2, &owner, &b->holder, &userns, e);
 		if (r == 0)
 			r = send_to_init(b, FRAME_USERNS, NULL, 0, &userns, 1, e);
 	} else {

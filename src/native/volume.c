@@ -94,7 +94,8 @@ static int map_mount(const char *path, const struct stat *st, const struct slot 
 	struct userns_holder holder;
 	int r;
 
-	r = userns_make(uids, st->st_uid ? 2 : 1, gids, st->st_gid ? 2 : 1, &holder, &userns, e);
+	r = userns_make(uids, st->st_uid ? 2 : 1, gids, st->st_gid ? 2 : 1, NULL, &holder, &userns,
+			e);
 	userns_holder_reap(&holder);
 	if (r < 0)
 		return -1;
