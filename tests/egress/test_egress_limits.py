@@ -222,7 +222,7 @@ def test_a_slow_reader_slows_its_server(proxied):
         assert sum(sent) > first
 
 
-def test_max_bytes_ends_what_goes_on_and_refuses_what_comes(proxied):
+def test_PX_24_max_bytes_ends_what_goes_on_and_refuses_what_comes(proxied):
     e, s = proxied(egress.echo, rules=f"max-bytes 1m\nallow api.test:{{port}} {LOOPBACK}")
     c, _ = e.connect("api.test", s.port)
     with c:

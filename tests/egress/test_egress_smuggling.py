@@ -212,7 +212,7 @@ def test_paths_with_two_readings_fit_no_rule_that_has_a_path(proxied, path):
     assert e.send(request(f"api.test:{s.port}", "Connection: close\r\n", method="GET", path=path)).startswith(b"HTTP/1.1 200")  # control
 
 
-def test_h2c_is_no_way_around(proxied):
+def test_PX_10_h2c_is_no_way_around(proxied):
     """PX-10: an upgrade to HTTP/2 is not asked for upstream, and its preface is no request."""
     e, s = proxied()
     at = f"api.test:{s.port}"

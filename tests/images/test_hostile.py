@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that attack whoever unpacks them (SECURITY-BASIS FS-08 to 12, 20, 31 to 34, RE-07). Each has its positive
-control: plain tar, or the sandbox's own view, shows that the archive does what it says."""
+"""Layers that attack whoever unpacks them or runs in them (ids of the security basis in the names). Each has its positive
+control: plain tar, a naive reader, or the sandbox's own view shows that the archive does what it says."""
 import gzip
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -28,7 +31,7 @@ def file(tmp_path, data):
     return path
 
 
-def test_dot_dot(store, layout, tmp_path):
+def test_FS_31_dot_dot(store, layout, tmp_path):
     data = tar(entry("a/../../evil", b"x"))
     control(tmp_path, data)
     assert (tmp_path / "evil").exists()
@@ -37,7 +40,7 @@ def test_dot_dot(store, layout, tmp_path):
     store.refuses(file(tmp_path, data), '".."')
 
 
-def test_absolute_name(store, layout, tmp_path):
+def test_FS_31_absolute_name(store, layout, tmp_path):
     victim = tmp_path / "victim"
     data = tar(entry(str(victim), b"x"))
     control(tmp_path, data)
@@ -48,7 +51,7 @@ def test_absolute_name(store, layout, tmp_path):
     assert not victim.exists()
 
 
-def test_through_a_link_out(store, layout, tmp_path):
+def test_FS_31_through_a_link_out(store, layout, tmp_path):
     """a -> outside, then a/x: lands inside the layer or nowhere."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -61,7 +64,7 @@ def test_through_a_link_out(store, layout, tmp_path):
     assert list(outside.iterdir()) == []
 
 
-def test_through_a_link_up(store, layout, tmp_path):
+def test_FS_31_through_a_link_up(store, layout, tmp_path):
     data = tar(entry("d", kind=DIR), entry("d/up", kind=LINK, link="../../../../../../../tmp"), entry("tmp", kind=DIR),
                entry("d/up/inside", b"x"))
     layout.image("x", [data])
@@ -73,7 +76,7 @@ def test_through_a_link_up(store, layout, tmp_path):
     os.unlink("/tmp/inside")
 
 
-def test_link_exchanged_for_its_target(store, layout, tmp_path):
+def test_FS_31_link_exchanged_for_its_target(store, layout, tmp_path):
     """A file written through a link of the same name would follow it; and a folder replaced by a link on the way."""
     secret = tmp_path / "secret"
     secret.write_text("mine")
@@ -85,7 +88,7 @@ def test_link_exchanged_for_its_target(store, layout, tmp_path):
     assert (store.layer("t:1") / "f").read_bytes() == b"theirs" and (store.layer("t:1") / "g").is_symlink()
 
 
-def test_hard_link_out(store, layout, tmp_path):
+def test_FS_31_hard_link_out(store, layout, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("mine")
     data = tar(entry("x", kind=HARD, link=str(secret)))
@@ -102,7 +105,7 @@ def test_hard_link_out(store, layout, tmp_path):
     assert secret.stat().st_nlink == 1
 
 
-def test_hard_link_to_a_link_writes_nothing_out(store, layout, tmp_path):
+def test_FS_31_hard_link_to_a_link_writes_nothing_out(store, layout, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("mine")
     layout.image("x", [tar(entry("l", kind=LINK, link=str(secret)), entry("h", kind=HARD, link="l"), entry("h", b"theirs"))])
@@ -124,7 +127,7 @@ def test_special_files(store, layout, tmp_path):
     assert "2 device nodes" in r.err and "bits of 1 files" in r.err
 
 
-def test_attributes(store, layout, tmp_path):
+def test_FS_19_attributes(store, layout, tmp_path):
     data = tar(entry("d", kind=DIR, pax={"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.user.overlay.opaque": "y",
                                          "SCHILY.xattr.user.kept": "v"}),
                entry("f", b"x", pax={"SCHILY.xattr.trusted.overlay.redirect": "/etc",
@@ -136,38 +139,97 @@ def test_attributes(store, layout, tmp_path):
     assert os.listxattr(store.layer("t:1") / "d") == ["user.kept"] and os.listxattr(store.layer("t:1") / "f") == []
 
 
+@pytest.mark.parametrize("way", ["{}", "../../../../../../../../../..{}"], ids=["absolute", "up"])
 @pytest.mark.parametrize("path", ["proc", "dev", "sys", "tmp", "etc", "workspace"])
-def test_root_with_links_for_our_places(store, layout, tmp_path, path):
-    """FS-08: what is mounted later would follow a link of the image; FS-09: nor is a device of the image's used."""
+def test_FS_08_root_with_links_for_our_places(store, layout, tmp_path, path, way):
+    """What is mounted or made there later would follow a link of the image."""
     victim = tmp_path / "victim"
     victim.mkdir()
-    before = open("/proc/sys/kernel/core_pattern").read()
-    layout.image("x", [tar(*busybox(), entry(path, kind=LINK, link=str(victim)))])
+    layout.image("x", [tar(*busybox(), entry(path, kind=LINK, link=way.format(victim)))])
     store.image("import", layout.path, "t:1")
+    naive = store.layer("t:1") / path / "made"  # control: who makes a place by its path makes it on the host
+    naive.mkdir()
+    assert (victim / "made").is_dir()
+    naive.rmdir()
     r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "ls", "-la", "/", check=False)
     assert r.returncode == 0, r.err
     assert f" {path} -> " not in r.out
-    assert list(victim.iterdir()) == [] and open("/proc/sys/kernel/core_pattern").read() == before
+    assert list(victim.iterdir()) == []
 
 
 def busybox():
     return [entry("bin", kind=DIR), entry("bin/busybox", open("/bin/busybox", "rb").read(), mode=0o755)]
 
 
-def test_image_cannot_bring_dev_proc_sys(store, layout):
-    layout.image("x", [tar(*busybox(), entry("dev", kind=DIR), entry("dev/null", kind=LINK, link="/proc/sys/kernel/core_pattern"),
-                           entry("proc", kind=DIR), entry("proc/self", kind=DIR), entry("proc/self/attr", b"fake"),
-                           entry("sys", kind=DIR), entry("sys/fake", b"x"), entry("etc", kind=DIR),
-                           entry("etc/hosts", b"6.6.6.6 localhost\n"), entry("etc/machine-id", b"fake\n"))])
+def test_FS_09_links_for_device_nodes(store, layout, tmp_path):
+    """No node of the image's is used, and none of its names is followed when ours are made."""
+    victim, pattern = tmp_path / "victim", "/proc/sys/kernel/core_pattern"
+    victim.write_text("mine")
+    before = open(pattern).read()
+    names = ("null", "zero", "console", "ptmx", "pts/0")
+    links = [entry(f"dev/{n}", kind=LINK, link=pattern if n == "null" else str(victim)) for n in names]
+    layout.image("x", [tar(*busybox(), entry("dev", kind=DIR), entry("dev/pts", kind=DIR), *links)])
+    store.image("import", layout.path, "t:1")
+    dev = store.layer("t:1") / "dev"
+    assert os.readlink(dev / "null") == pattern
+    (dev / "console").write_text("control: who opens it by its path has the host's file")
+    assert victim.read_text().startswith("control")
+    victim.write_text("mine")
+    script = "; ".join([f"echo evil >/dev/{n}" for n in names] + ["ls -la /dev/null /dev/zero /dev/console /dev/ptmx"])
+    r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c", script, check=False)
+    nodes = [line for line in r.out.splitlines() if line.startswith("crw-rw-rw-")]
+    assert len(nodes) == 2 and " -> " not in r.out, (r.out, r.err)
+    assert victim.read_text() == "mine" and open(pattern).read() == before
+
+
+def test_FS_11_fake_proc(store, layout):
+    """Files of the image where a runtime writes maps and labels: they are never written to, and never read inside."""
+    fakes = {f"proc/{who}/{name}": b"fake\n" for who in ("self", "thread-self", "1")
+             for name in ("uid_map", "gid_map", "setgroups", "oom_score_adj", "attr/exec", "attr/current", "status")}
+    folders = ["proc", "sys"] + [f"proc/{who}{more}" for who in ("self", "thread-self", "1") for more in ("", "/attr")]
+    layout.image("x", [tar(*busybox(), *(entry(f, kind=DIR) for f in folders), *(entry(n, d, mode=0o666) for n, d in fakes.items()),
+                           entry("sys/fake", b"x"))])
     store.image("import", layout.path, "t:1")
     r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "sh", "-c",
-                   "ls -la /dev/null; cat /proc/self/attr; ls /sys; cat /etc/hosts /etc/machine-id", check=False)
-    assert r.out.startswith("crw-rw-rw-") and "fake" not in r.out and "6.6.6.6" not in r.out
+                   "cat /proc/self/uid_map /proc/self/status /proc/self/attr/current; ls /sys", check=False)
+    assert re.match(r" +0 \d+ +1\n +65534 \d+ +1\n", r.out) and "NoNewPrivs:\t1" in r.out and "fake" not in r.out, (r.out, r.err)
     assert "/sys" in r.err
+    for name, data in fakes.items():  # control: they were there, where a chroot would have found them
+        assert (store.layer("t:1") / name).read_bytes() == data
+
+
+def test_image_cannot_bring_files_of_ours(store, layout):
+    layout.image("x", [tar(*busybox(), entry("etc", kind=DIR), entry("etc/hosts", b"6.6.6.6 localhost\n"),
+                           entry("etc/machine-id", b"fake\n"))])
+    store.image("import", layout.path, "t:1")
+    r = store.call("run", "--image", "t:1", "--", "/bin/busybox", "cat", "/etc/hosts", "/etc/machine-id")
+    assert "localhost" in r.out and "fake" not in r.out and "6.6.6.6" not in r.out
+
+
+def test_FS_19_file_capabilities(store, layout, tmp_path):
+    """A program that would have a capability: not in the layer, and not inside even when it is put into the layer afterwards."""
+    value = b"\x01\x00\x00\x02\x00\x00\x20\x00" + bytes(12)  # effective, CAP_SYS_ADMIN, version 2
+    program = open("/bin/busybox", "rb").read()
+    data = tar(entry("bin", kind=DIR), entry("bin/busybox", program, mode=0o755, pax={"SCHILY.xattr.security.capability": value.decode()}))
+    show = ("sed", "-n", "/^CapEff/s/.*\t//p", "/proc/self/status")
+    c = control(tmp_path, data, "-p", "--xattrs", "--xattrs-include=*") / "bin/busybox"
+    with tempfile.TemporaryDirectory(prefix="cloche-", dir="/var/tmp") as folder:  # where another user may look
+        os.chmod(folder, 0o755)
+        there = shutil.copy(c, folder)
+        os.setxattr(there, "security.capability", os.getxattr(c, "security.capability"))
+        done = subprocess.run([there, *show], user=65534, group=65534, extra_groups=[], capture_output=True, text=True)
+    assert done.stdout.strip() == "0000000000200000", done
+    layout.image("x", [data])
+    store.image("import", layout.path, "t:1")
+    inside = store.layer("t:1") / "bin/busybox"
+    assert os.listxattr(inside) == []
+    for _ in range(2):
+        assert store.call("run", "--image", "t:1", "--", "/bin/busybox", *show).out.strip() == "0" * 16
+        os.setxattr(inside, "security.capability", value)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, None])
-def test_bomb(store, layout, tmp_path, compress):
+def test_FS_33_bomb(store, layout, tmp_path, compress):
     """2 GB of zeros in 2 MB; and 10 GB that are only a hole."""
     if compress:
         path = tmp_path / "bomb.tar.gz"
@@ -193,7 +255,7 @@ def test_bomb(store, layout, tmp_path, compress):
     store.refuses(path, "bomb")
 
 
-def test_names_and_depth(store, layout, tmp_path):
+def test_FS_31_names_and_depth(store, layout, tmp_path):
     for data, word in ((tar(entry("/".join(["d"] * 300) + "/f", b"x")), "levels deep"),
                        (tar(entry("a" * 256, b"x")), "a part of 256 bytes"),
                        (tar(entry("f", b"x", uid=1 << 40)), "an owner that no system has"),
@@ -201,7 +263,7 @@ def test_names_and_depth(store, layout, tmp_path):
         store.refuses(file(tmp_path, data), word)
 
 
-def test_absurd_sizes_and_times(store, layout, tmp_path):
+def test_FS_33_absurd_sizes_and_times(store, layout, tmp_path):
     data = bytearray(tar(entry("f", b"x")))
     data[124:136] = b"\x80" + b"\xff" * 11  # a size of 2^88
     data[148:156] = b"        "
@@ -213,7 +275,7 @@ def test_absurd_sizes_and_times(store, layout, tmp_path):
     assert (store.layer("t:1") / "f").exists()
 
 
-def test_pax_header_of_many_bytes(store, tmp_path):
+def test_FS_33_pax_header_of_many_bytes(store, tmp_path):
     """A gigabyte that claims to be a header must not become a gigabyte of memory."""
     path = tmp_path / "pax.tar"
     head = entry("x")[0]
@@ -237,8 +299,8 @@ def test_cut_and_damaged(store, layout, tmp_path):
     store.refuses(file(tmp_path, gzip.compress(gzip.compress(tar(entry("f", b"x"))))), "more than once")
 
 
-def test_lying_digest(store, layout):
-    """RE-07: bytes under another digest poison nothing."""
+def test_RE_07_lying_digest(store, layout):
+    """Bytes under another digest poison nothing."""
     good, evil = tar(entry("f", b"good")), tar(entry("f", b"evil"))
     layout.image("x", [good], compress=None)
     path = layout.path / "blobs/sha256" / sha(good)[7:]
@@ -251,7 +313,7 @@ def test_lying_digest(store, layout):
     assert (store.layer("t:1") / "f").read_bytes() == b"good"
 
 
-def test_lying_diff_id_and_size(store, layout, tmp_path):
+def test_RE_07_lying_diff_id_and_size(store, layout, tmp_path):
     layout.image("x", [tar(entry("f", b"good"))], diff_ids=["sha256:" + "0" * 64])
     store.refuses(layout.path, "but it is sha256:")
     m = layout.image("y", [tar(entry("f", b"2"))])
@@ -312,7 +374,7 @@ def test_links_in_a_layout(store, layout, tmp_path):
     store.refuses(layout.path)
 
 
-def test_many_entries(store, tmp_path):
+def test_FS_33_many_entries(store, tmp_path):
     """A million names in an archive of 20 MB: stopped at the limit."""
     path = tmp_path / "many.tar.gz"
     with gzip.open(path, "wb", 1) as f:

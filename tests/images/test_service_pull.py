@@ -258,7 +258,7 @@ def test_client_who_goes_away(hub, service):
     assert service.root.get(f"/v1/runs/{run['id']}")["result"]["reason"] == "cancelled"
 
 
-def test_what_a_client_may_not_lead_to(hub):
+def test_AP_11_what_a_client_may_not_lead_to(hub):
     """Names are a client's: a registry on this machine or in a private network only if the configuration names it."""
     with serving(hub, {"images": ["*"]}) as one:
         for name in (f"{hub.script.host}/x:1", f"localhost:{hub.script.port}/x:1", "10.255.255.1:5000/x:1"):

@@ -39,7 +39,7 @@ def consistent(store):
             assert sum(q.stat().st_size for q in (store.images / "l" / x["name"]).rglob("*") if q.is_file() and not q.is_symlink()) == x["bytes"]
 
 
-def test_twenty_at_once(store, layout):
+def test_RE_07_twenty_at_once(store, layout):
     layout.image("t", [busybox(), some(1), some(2)])
     jobs = [start(store, "image", "import", layout.path, f"t:{i}") for i in range(20)]
     for j in jobs:
@@ -112,7 +112,7 @@ def test_removal(store, layout):
     assert json.loads(store.image("ls", "--json").out) == []
 
 
-def test_name_that_moves(store, layout):
+def test_RE_07_name_that_moves(store, layout):
     """A name given to another image: the old one has none, and prune removes it; layers they share stay."""
     shared = busybox()
     layout.image("t", [shared, some(1)])

@@ -147,7 +147,7 @@ def test_dry_run_runs_nothing(tmp_path):
     shape.plain_error(r, 2, "there is no network")
 
 
-def test_warning_on_stderr(must_work):
+def test_PX_24_warning_on_stderr(must_work):
     """Before the run, whatever becomes of it, and not with --quiet."""
     for more, warned in (([], True), (["--quiet"], False)):
         r = cloche.run(["run", "--direct", "--network", "allow", "--allow", "*.github.io", *more, "--", "true"], json=False)

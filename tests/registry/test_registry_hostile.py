@@ -150,7 +150,7 @@ def test_chunked_blob_ends_early(out):
     attack(out, blob(function), cause="CUT", text="ended after 3 of")
 
 
-def test_wrong_bytes_of_a_blob(out):
+def test_RE_07_wrong_bytes_of_a_blob(out):
     """As long as it should be and something else: refused, and nothing is left to be resumed."""
     def function(c, request):
         write(c, body=b"x" * len(IMAGE.blobs[request.path.rsplit("/", 1)[1]]))
@@ -272,7 +272,7 @@ def test_escapes_in_messages(out):
     "http://user:password@127.0.0.1/x", "", "http://", "http://127.0.0.1:99999/x", "x" * 9000, "javascript:alert(1)",
     "http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/x", "http://0.0.0.0:1/x", "http://[::]:1/x",
 ])
-def test_redirects_astray(out, location):
+def test_AP_11_redirects_astray(out, location):
     """To no http, to a login, to nowhere, to link-local addresses. Nobody is contacted, so it is fast."""
     for routes in (manifest, blob):
         a, _ = attack(out, routes(answer("307 Temporary Redirect", Location=location)),

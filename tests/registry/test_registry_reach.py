@@ -118,7 +118,7 @@ def to(url):
                                    "six.test", "private.test", "metadata.test", "cgnat.test", "2130706433", "0x7f000001",
                                    "0177.0.0.1", "127.1", "[::ffff:127.0.0.1]", "[::ffff:10.1.2.3]", "[::127.0.0.1]", "0.0.0.0",
                                    "[::]", "LOCALHOST.", "a.localhost"])
-def test_public_registry_leads_inside(machine, canary, out, place):
+def test_AP_11_public_registry_leads_inside(machine, canary, out, place):
     """By the redirect of a manifest, of a blob, and by its token server: nobody is connected to."""
     inside = f"http://{place}:{canary.port}"
     realm = f'Bearer realm="https://{place}:{canary.port}/token"'
@@ -132,7 +132,7 @@ def test_public_registry_leads_inside(machine, canary, out, place):
     assert canary.connections() == 0
 
 
-def test_controls(machine, canary, out):
+def test_AP_11_controls(machine, canary, out):
     """The canary answers those who may: this machine to itself, private to private, and whoever is configured; a public
     registry may lead to another public address."""
     for n, (front, inside) in enumerate([("127.0.0.1", "127.0.0.1"), ("127.0.0.1", PRIVATE), (PRIVATE, PRIVATE_2),
@@ -155,7 +155,7 @@ def test_controls(machine, canary, out):
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1", "[::1]", "local.test", METADATA, "metadata.test"])
-def test_private_registry_leads_to_this_machine(machine, canary, out, place):
+def test_AP_11_private_registry_leads_to_this_machine(machine, canary, out, place):
     with at(machine, PRIVATE, serve_image(IMAGE, blob=to(f"http://{place}:{canary.port}"))) as s:
         name = host(PRIVATE, s.port)
         a = pull(f"{name}/x", out, registries=insecure(name), prefix=machine.prefix, attempts=1)
@@ -163,7 +163,7 @@ def test_private_registry_leads_to_this_machine(machine, canary, out, place):
     assert canary.connections() == 0
 
 
-def test_a_name_with_two_addresses(machine, canary, out):
+def test_AP_11_a_name_with_two_addresses(machine, canary, out):
     """Every address is checked at the socket: the public one is used, the other is not even tried when that one fails."""
     front = [("/manifests/", lambda c, r: serve_image(IMAGE)[0][1](c, r)), ("/blobs/", to(f"http://both.test:{canary.port}"))]
     with at(machine, PUBLIC_2, front) as s:
@@ -178,7 +178,7 @@ def test_a_name_with_two_addresses(machine, canary, out):
 
 
 @pytest.mark.parametrize("turn", [True, False])
-def test_a_registry_moves_inside(machine, authority, out, turn):
+def test_AP_11_a_registry_moves_inside(machine, authority, out, turn):
     """A person may name a private registry. One that has answered from a public address is public from then on, also when its
     name has another address by the time of the blobs. (Control: from the private address alone it is pulled.)"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -202,7 +202,7 @@ def test_a_registry_moves_inside(machine, authority, out, turn):
         assert a.cause == "NONE", a.error
 
 
-def test_names_of_images(machine, canary, out):
+def test_AP_11_names_of_images(machine, canary, out):
     """The name itself: a private registry is a person's business, this machine must be called by its name, link-local
     addresses are nobody's; for a name that a client of the service chose, only what the operator configured."""
     rows = [("127.0.0.1", 0, True), ("localhost", 0, True), ("[::1]", 0, True), ("local.test", 0, False), ("six.test", 0, False),

@@ -86,7 +86,7 @@ def flat(service):
     None, "", "Bearer", "Bearer ", "Bearer x", "Bearer clk_", "Bearer clk_" + "A" * 43, "Basic dXNlcjpwYXNz",
     "Bearer clk_" + "A" * 4000, "{secret}", "Bearer {short}", "Bearer {long}", "Bearer {secret} x", "Bearer {upper}"
 ], ids=str)
-def test_no_key_and_wrong_keys(service, tcp, value):
+def test_AP_01_no_key_and_wrong_keys(service, tcp, value):
     if value:
         value = value.format(secret=tcp.secret, short=tcp.secret[:-1], long=tcp.secret + "A", upper=tcp.secret.swapcase())
     anyone = services.Client(("127.0.0.1", service.port), headers={"Authorization": value})
@@ -101,13 +101,13 @@ def test_a_401_names_its_scheme(service):
     assert r.status == 401 and r.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_key_in_the_query_is_none(service, tcp):
+def test_AP_01_a_key_in_the_query_is_none(service, tcp):
     anyone = services.Client(("127.0.0.1", service.port))
     for name in ("access_token", "token", "key", "authorization"):
         anyone.problem(401, "UNAUTHENTICATED", "GET", f"/v1/sandboxes?{name}={tcp.secret}")
 
 
-def test_a_revoked_key_is_refused_at_once(service):
+def test_AP_01_a_revoked_key_is_refused_at_once(service):
     key = service.key("short-lived")
     key.expect(200, "GET", "/v1/quota")
     service.root.expect(204, "DELETE", f"/v1/keys/{key.key_id}")
@@ -122,19 +122,19 @@ def test_keys_are_for_root_on_the_socket(service, tcp):
     assert tcp.key_id in [k["id"] for k in listed.json["keys"]] and tcp.secret.encode() not in listed.body
 
 
-def test_two_authorizations_are_refused(tcp, auth):
+def test_AP_01_two_authorizations_are_refused(tcp, auth):
     status, answer = exchange(tcp, head("GET", "/v1/sandboxes", auth, "Authorization: Bearer clk_x"))
     assert status in (400, 401), answer
 
 
-def test_the_socket_is_for_its_group_only(service):
+def test_AP_01_the_socket_is_for_its_group_only(service):
     mode = os.stat(service.sock).st_mode & 0o777
     assert mode in (0o600, 0o660), oct(mode)
     with pytest.raises(AssertionError, match="PermissionError"):  # another user, as the kernel sees it
         services.as_user(65533, 65533, lambda: service.root.request("GET", "/healthz").status)
 
 
-def test_who_may_open_the_socket_is_its_uid():
+def test_AP_01_who_may_open_the_socket_is_its_uid():
     with services.Service(service={"socket_group": "nogroup"}) as s:
         assert os.stat(s.sock).st_mode & 0o777 == 0o660 and os.stat(s.sock).st_gid == 65534
         mine = s.root.box(memory="32m")
@@ -152,7 +152,7 @@ def test_who_may_open_the_socket_is_its_uid():
 # -------------------------------------------------------------------------------------- AP-02: two tenants
 
 
-def test_a_tenant_sees_nothing_of_another(tenants, service):
+def test_AP_02_a_tenant_sees_nothing_of_another(tenants, service):
     a, b = tenants
     box = a.box(labels={"secret": "a"})
     run, process = exited(box.exec(["true"])), box.start(["sleep", "79"])
@@ -186,7 +186,7 @@ def test_a_tenant_sees_nothing_of_another(tenants, service):
     assert box.id in [s["id"] for s in service.root.get("/v1/sandboxes", limit=1000)["sandboxes"]]  # root sees all
 
 
-def test_a_tenants_events_are_its_own(tenants):
+def test_AP_02_a_tenants_events_are_its_own(tenants):
     a, b = tenants
     with b.stream("GET", "/v1/events", query={"since": 0}, timeout=10) as stream:
         box = a.box()
@@ -212,7 +212,7 @@ def test_the_same_idempotency_key_of_two_tenants_is_two(tenants):
 # --------------------------------------------------------------------------------- AP-03, AP-05: what is too much
 
 
-def test_content_length_beyond_everything(tcp, auth, flat):
+def test_AP_03_content_length_beyond_everything(tcp, auth, flat):
     for length in (b"17000000", b"1000000000000000000"):
         status, answer = exchange(
             tcp,
@@ -221,14 +221,14 @@ def test_content_length_beyond_everything(tcp, auth, flat):
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999999", "-1", "+5", "0x10", "1 2", "", "5,5"])
-def test_content_length_that_is_none(tcp, auth, flat, length):
+def test_AP_03_content_length_that_is_none(tcp, auth, flat, length):
     status, answer = exchange(
         tcp,
         head("POST", "/v1/runs", auth, "Content-Type: application/json", f"Content-Length: {length}") + b"{}")
     assert status in ((400, 413) if length.startswith("9") else (400, )), answer
 
 
-def test_endless_chunks(tcp, auth, flat):
+def test_AP_03_endless_chunks(tcp, auth, flat):
     with tcp.socket(20) as s:
         s.sendall(head("POST", "/v1/runs", auth, "Content-Type: application/json", "Transfer-Encoding: chunked"))
         chunk, sent = b"100000\r\n" + b" " * (1 << 20) + b"\r\n", 0
@@ -247,14 +247,14 @@ def test_endless_chunks(tcp, auth, flat):
     assert not answer or answer.startswith(b"HTTP/1.1 413 "), answer
 
 
-def test_a_packed_body_is_not_unpacked(tcp, flat):
+def test_AP_03_a_packed_body_is_not_unpacked(tcp, flat):
     import gzip
     r = tcp.request("POST", "/v1/runs", body=gzip.compress(b" " * (64 << 20)),
                     headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
     assert (r.status, r.json["code"]) in ((415, "UNSUPPORTED_MEDIA_TYPE"), (400, "INVALID_REQUEST")), r
 
 
-def test_what_is_authorised_is_what_runs(tcp):
+def test_AP_03_what_is_authorised_is_what_runs(tcp):
     """Nothing behind the limit is cut off silently: a large body is refused, never shortened (CVE-2026-34040)."""
     body = json.dumps({"command": ["echo", "x"], "stdin": "y" * (17 << 20)}).encode()
     tcp.problem(413, "TOO_LARGE", "POST", "/v1/runs", body=body, headers={"Content-Type": "application/json"})
@@ -277,14 +277,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("body", DEEP + BROKEN, ids=lambda b: repr(b[:40]))
-def test_json_that_is_none(tcp, flat, body):
+def test_AP_05_json_that_is_none(tcp, flat, body):
     for path in ("/v1/runs", "/v1/sandboxes"):
         if path == "/v1/sandboxes" and body == b"{}":
             continue
         tcp.problem(400, "INVALID_REQUEST", "POST", path, body=body, headers={"Content-Type": "application/json"})
 
 
-def test_a_million_keys(tcp, flat):
+def test_AP_05_a_million_keys(tcp, flat):
     body = ("{" + ",".join(f'"k{i}":0' for i in range(1_000_000)) + "}").encode()
     began = time.monotonic()
     tcp.problem(400, "INVALID_REQUEST", "POST", "/v1/sandboxes", body=body, headers={"Content-Type": "application/json"})
@@ -337,7 +337,7 @@ def test_type_confusion(tcp, path, field):
                                             (["Host: localhost", "Sec-Fetch-Site: same-site"], 403), (["Host: localhost"], 200),
                                             (["Host: localhost:{port}"], 200), (["Host: 127.0.0.1:{port}"], 200),
                                             (["Host: LOCALHOST"], 200)], ids=str)
-def test_rebinding_and_foreign_pages(service, tcp, auth, fields, status):
+def test_AP_07_rebinding_and_foreign_pages(service, tcp, auth, fields, status):
     lines = [f.format(port=service.port) for f in fields]
     got, answer = exchange(tcp, head("GET", "/v1/sandboxes", auth, *lines, host=None))
     if lines == ["Host: "]:
@@ -349,12 +349,12 @@ def test_rebinding_and_foreign_pages(service, tcp, auth, fields, status):
         assert b'"FORBIDDEN"' in answer or b"application/problem+json" in answer
 
 
-def test_hosts_hold_for_health_too(service):
+def test_AP_07_hosts_hold_for_health_too(service):
     status, answer = exchange(services.Client(("127.0.0.1", service.port)), head("GET", "/healthz", host="evil.test"))
     assert status == 403, answer
 
 
-def test_preflight(tcp):
+def test_AP_07_preflight(tcp):
     status, answer = exchange(tcp, head("OPTIONS", "/v1/runs", "Origin: http://evil.test", "Access-Control-Request-Method: POST"))
     assert status in (403, 405) and b"access-control-allow" not in answer.lower(), answer
 
@@ -363,7 +363,7 @@ def test_preflight(tcp):
     None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", "text/json",
     "application/json+x", "*/*"
 ], ids=str)
-def test_a_form_is_not_json(tcp, kind):
+def test_AP_07_a_form_is_not_json(tcp, kind):
     body = b'{"command":["true"]}'
     r = tcp.request("POST", "/v1/runs", body=body, headers={"Content-Type": kind}) if kind else None
     if kind is None:
@@ -449,7 +449,7 @@ def test_long_path_and_large_header(tcp, auth, flat):
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 100, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0" * 100,
     b"CONNECT evil.test:80 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 ], ids=lambda d: repr(d[:70]))
-def test_not_http(service, tcp, data):
+def test_AP_12_not_http(service, tcp, data):
     for client in (service.root, tcp):
         status, answer = exchange(client, data, wait_close=True)
         assert status in (400, None) or (data.startswith(
@@ -457,7 +457,7 @@ def test_not_http(service, tcp, data):
         assert len(statuses(answer)) <= 1  # and what followed was not a second request
 
 
-def test_chunk_sizes_that_are_none(tcp, auth):
+def test_AP_12_chunk_sizes_that_are_none(tcp, auth):
     for chunk in (b"-1\r\n", b"0x5\r\nhello\r\n", b"5 \r\nhello\r\n", b"ffffffffffffffffff\r\n", b"5\nhello\n", b"zz\r\n",
                   b"\r\n"):
         status, answer = exchange(
@@ -475,7 +475,7 @@ def test_pipelined_requests_are_answered_in_order(tcp, auth):
 # -------------------------------------------------------------------------------------- AP-04: slow clients
 
 
-def test_slow_clients_hold_up_nobody_and_are_hung_up_on(service, tcp, auth):
+def test_AP_04_slow_clients_hold_up_nobody_and_are_hung_up_on(service, tcp, auth):
     """A header and a body that never end, a client that never reads, idle ones: each has its deadline (10, 20 s and so on)."""
     slow = [tcp.socket(30) for _ in range(150)]
     try:
@@ -560,7 +560,7 @@ def test_policy_binds_every_caller(client):
 # ------------------------------------------------------------------------------ AP-08: the API from inside
 
 
-def test_the_service_cannot_be_reached_from_inside(service, tcp):
+def test_AP_08_the_service_cannot_be_reached_from_inside(service, tcp):
     code = (
         f"import socket, os\nfor port in ({service.port},):\n try: socket.create_connection(('127.0.0.1', port), 2); print('reached')\n except OSError as e: print(type(e).__name__)\n"
         f"for p in ({service.sock!r}, '/run/cloche/cloche.sock'): print(os.path.exists(p))")
@@ -579,7 +579,7 @@ def echo(service, tcp):
     box.kill()
 
 
-def test_websocket_rules_of_the_door(service, tcp, auth, echo):
+def test_AP_09_websocket_rules_of_the_door(service, tcp, auth, echo):
     path = f"{echo.path}/ports/8001/"
     for fields, status in (([], 401), ([auth, "Origin: http://evil.test"], 403), ([auth, "Host: evil.test"], 403),
                            ([auth, "Sec-Fetch-Site: cross-site"], 403), ([auth], 101)):
@@ -587,7 +587,7 @@ def test_websocket_rules_of_the_door(service, tcp, auth, echo):
             assert WebSocket(s, path, fields).status == status, fields
 
 
-def test_websocket_bytes_are_the_servers_business_and_flat(tcp, auth, echo, flat):
+def test_AP_09_websocket_bytes_are_the_servers_business_and_flat(tcp, auth, echo, flat):
     """The tunnel does not look inside frames; what breaks the rules reaches the server inside and nothing else."""
     with tcp.socket() as s:
         w = WebSocket(s, f"{echo.path}/ports/8001/", [auth])
@@ -621,7 +621,7 @@ def test_an_upgrade_where_there_is_nothing_to_upgrade(tcp, auth):
 # ---------------------------------------------------------------------------- AP-15, AP-17: quotas, what is told
 
 
-def test_quota_of_a_key(service):
+def test_AP_15_quota_of_a_key(service):
     small = service.key("small", {"sandboxes": 2})
     boxes = [small.box(memory="32m") for _ in range(2)]
     try:
@@ -636,7 +636,7 @@ def test_quota_of_a_key(service):
             box.kill()
 
 
-def test_rate_of_a_key(service):
+def test_AP_15_rate_of_a_key(service):
     slow = service.key("slow", {"runs_per_minute": 3})
     statuses = [slow.request("POST", "/v1/runs", json={"command": ["true"]}).status for _ in range(5)]
     assert statuses == [200, 200, 200, 429, 429]
@@ -644,7 +644,7 @@ def test_rate_of_a_key(service):
     assert r.json["code"] == "SANDBOX_QUOTA_EXCEEDED" and 1 <= int(r.headers["Retry-After"]) <= 60
 
 
-def test_two_hundred_creates_at_once_are_answered(service):
+def test_AP_15_two_hundred_creates_at_once_are_answered(service):
     many = service.key("many", {"sandboxes": 20})
     answers = at_once(lambda _: many.request("POST", "/v1/sandboxes", json={"memory": "32m"}), range(200), workers=50)
     assert {a.status for a in answers} == {201, 429} and sum(a.status == 201 for a in answers) == 20
@@ -652,7 +652,7 @@ def test_two_hundred_creates_at_once_are_answered(service):
         many.expect(200, "DELETE", f"/v1/sandboxes/{row['id']}")
 
 
-def test_health_and_metrics_name_nobody(service, tenants):
+def test_AP_17_health_and_metrics_name_nobody(service, tenants):
     a, _ = tenants
     box = a.box(labels={"secretlabel": "x"}, env={"SECRETENV": "y"})
     exited(box.exec(["true"]))

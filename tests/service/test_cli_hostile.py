@@ -544,7 +544,7 @@ def test_a_folder_comes_out(tmp_path):
     [("../evil", F, b"x")], [("/tmp/cloche-evil", F, b"x")], [("a/../../evil", F, b"x")], [("..", D, b"")],
     [("l", L, b".."), ("l/evil", F, b"x")], [("l", L, b"/tmp"), ("l/cloche-evil", F, b"x")],
 ])
-def test_nothing_gets_out_of_the_folder(tmp_path, members):
+def test_FS_32_nothing_gets_out_of_the_folder(tmp_path, members):
     (tmp_path / "dst").mkdir()
     for options in ([], ["--links"]):
         r = copy_out(tmp_path, reply(tar(*members)), *options)
@@ -553,7 +553,7 @@ def test_nothing_gets_out_of_the_folder(tmp_path, members):
         assert not (tmp_path / "dst" / "evil").exists()
 
 
-def test_a_link_that_is_there_is_not_gone_through(tmp_path):
+def test_FS_32_a_link_that_is_there_is_not_gone_through(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "dst" / "d").mkdir(parents=True)
     os.symlink(tmp_path / "other", tmp_path / "dst" / "d" / "s")
@@ -573,7 +573,7 @@ def test_what_is_left_out_is_said(tmp_path):
 
 @pytest.mark.parametrize("kind, why", [(H, "hard links"), (tarfile.FIFOTYPE, "devices and pipes"), (tarfile.CHRTYPE, "devices and pipes"),
                                        (tarfile.GNUTYPE_SPARSE, "sparse files")])
-def test_what_the_service_never_sends_is_refused(tmp_path, kind, why):
+def test_FS_32_what_the_service_never_sends_is_refused(tmp_path, kind, why):
     failed(copy_out(tmp_path, reply(tar(("x", kind, b"y"), ("fine", F, b"x")))), why)
     assert tree(tmp_path / "dst") == {}
 

@@ -166,13 +166,13 @@ def short(tmp_path):
 
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(echo, name, kind):
+def test_AP_12_refused(echo, name, kind):
     before = echo.facts()["requests"]
     problem(echo.talk(REFUSED[name], kind), 400, "INVALID_REQUEST")
     assert echo.facts()["requests"] == before + 1  # this question itself
 
 
-def test_refused_the_same_in_pieces(echo):
+def test_AP_12_refused_the_same_in_pieces(echo):
     """A byte at a time: no rule may depend on where a read ends."""
     for name, data in REFUSED.items():
         before = echo.facts()["requests"]
@@ -188,7 +188,7 @@ def test_refused_the_same_in_pieces(echo):
 
 
 @pytest.mark.parametrize("name", BAD_CHUNKS)
-def test_bad_chunks(echo, name):
+def test_AP_12_bad_chunks(echo, name):
     before = echo.facts()
     problem(echo.talk(post(CHUNKED, BAD_CHUNKS[name])), 400, "INVALID_REQUEST")
     assert echo.facts()["requests"] == before["requests"] + 2  # and this question, but not what was behind
@@ -197,7 +197,7 @@ def test_bad_chunks(echo, name):
     assert echo.facts()["gone"] == before["gone"] + 1
 
 
-def test_a_get_with_a_body_is_one_request(echo):
+def test_AP_12_a_get_with_a_body_is_one_request(echo):
     with echo.connect() as s:
         s.sendall(b"GET /collect HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(BEHIND) + BEHIND + request("/sink"))
         r = Reader(s)
@@ -226,7 +226,7 @@ def test_methods_that_are_never_served(echo, method):
     (b"POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999\r\n\r\n", 413),
     (b"POST /collect?limit=10 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n", 413),
 ])
-def test_too_large(echo, data, status):
+def test_AP_03_too_large(echo, data, status):
     problem(echo.talk(data, "tcp"), status, "TOO_LARGE")
 
 
@@ -243,7 +243,7 @@ def test_up_to_the_limits(echo):
         assert r.answer()[2] == b"0123456789"
 
 
-def test_endless_chunks_are_cut_at_the_limit(tmp_path):
+def test_AP_03_endless_chunks_are_cut_at_the_limit(tmp_path):
     e = Echo(tmp_path)
     with e.connect("tcp") as s:
         s.sendall(b"POST /collect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -286,7 +286,7 @@ def drip(s, seconds):
 
 
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
-def test_a_dripping_header(short, kind):
+def test_AP_04_a_dripping_header(short, kind):
     with short.connect(kind) as s:
         s.sendall(b"GET / HTTP/1.1\r\nX: ")
         thread = drip(s, 4)
@@ -296,7 +296,7 @@ def test_a_dripping_header(short, kind):
         thread.join()
 
 
-def test_a_body_that_stops(short):
+def test_AP_04_a_body_that_stops(short):
     with short.connect() as s:
         s.sendall(b"POST /sink HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
         start = time.monotonic()
@@ -304,7 +304,7 @@ def test_a_body_that_stops(short):
         assert 0.7 < time.monotonic() - start < 2
 
 
-def test_a_dripping_body_that_is_collected(short):
+def test_AP_04_a_dripping_body_that_is_collected(short):
     with short.connect() as s:
         s.sendall(b"POST /collect HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
         thread = drip(s, 4)
@@ -314,7 +314,7 @@ def test_a_dripping_body_that_is_collected(short):
         thread.join()
 
 
-def test_an_idle_connection(short):
+def test_AP_04_an_idle_connection(short):
     with short.connect() as fresh, short.connect() as used:
         used.sendall(request("/collect"))
         assert Reader(used).answer()[0] == 200
@@ -324,7 +324,7 @@ def test_an_idle_connection(short):
 
 
 @pytest.mark.parametrize("path", ["/big?size=50000000", "/big?size=50000000&chunked"])
-def test_a_client_that_never_reads(short, path):
+def test_AP_04_a_client_that_never_reads(short, path):
     with short.connect("tcp") as s:
         s.sendall(request(path))
         short.until(lambda f: f["alive"] == 1)
@@ -404,7 +404,7 @@ def test_more_connections_than_there_may_be(tmp_path):
     e.stop()
 
 
-def test_more_connections_than_one_may_have(tmp_path):
+def test_AP_04_more_connections_than_one_may_have(tmp_path):
     e = Echo(tmp_path, "--per-peer", "5")
     sockets = [e.connect("tcp") for _ in range(5)]
     for s in sockets:

@@ -48,7 +48,7 @@ def hung_up(s):
         return True
 
 
-def test_5000_idle_connections(descriptors):
+def test_AP_04_5000_idle_connections(descriptors):
     with services.Service({"connections": IDLE + 500}) as one:
         pid, tenant = child(one, "cloched"), one.key("other")
         box = tenant.box(memory="64m")
@@ -82,7 +82,7 @@ def test_5000_idle_connections(descriptors):
         box.kill()
 
 
-def test_10000_creates_of_one_tenant():
+def test_AP_15_10000_creates_of_one_tenant():
     """The queue and the quota bound them: each is answered, 201 or 429, nothing grows, and another tenant is served meanwhile."""
     with services.Service() as one:
         greedy, other = one.key("greedy", {"sandboxes": 20}), one.key("other")

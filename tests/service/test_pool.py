@@ -69,7 +69,7 @@ def test_the_second_of_a_kind_finds_one_prepared(pool):
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 
 
-def test_each_is_used_once(pool):
+def test_RE_02_each_is_used_once(pool):
     """Ids, machine ids, boot of the interpreter: none is seen twice, and nothing that one leaves is found by another."""
     code = """
 import os, pathlib, random, uuid

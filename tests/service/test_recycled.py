@@ -189,7 +189,7 @@ print(any(found), random.random(), secrets.token_hex(8), uuid.uuid1(), uuid.uuid
 """
 
 
-def test_a_thousand_siblings_share_nothing(pool):
+def test_RE_04_a_thousand_siblings_share_nothing(pool):
     """RE-01 to RE-09: children of one zygote, one after the other and at a time."""
     run(pool.root, **PYTHON)
     settled(pool)

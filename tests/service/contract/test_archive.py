@@ -169,7 +169,7 @@ def test_empty_and_missing(box):
         "up", "inner-up", "absolute", "absolute-own", "dotdot", "ends-up", "char", "block", "fifo", "hardlink", "hardlink-abs",
         "hardlink-up", "long", "deep", "nameless"
     ])
-def test_hostile_members(box, data):
+def test_FS_31_hostile_members(box, data):
     r = box.unpack("/workspace", data)
     if r.status == 204:  # harmless names may be made; then all of it is below the folder
         assert box.request("GET", "/files/stat", query={"path": "/x"}).status == 404
@@ -180,27 +180,27 @@ def test_hostile_members(box, data):
 
 
 @pytest.mark.parametrize("target", ["/tmp", "../tmp", "/etc", "/", "/proc/self/root", "."])
-def test_a_link_is_never_walked_through(box, target):
+def test_FS_31_a_link_is_never_walked_through(box, target):
     """a -> somewhere, then a/x: refused, or written into a real folder; never behind the link."""
     r = box.unpack("/workspace", tar(member("a", tarfile.SYMTYPE, target), ("a/x", b"evil")))
     assert r.status == 204 or (r.status, r.json["code"]) == (400, "INVALID_REQUEST"), r
     assert exited(box.sh("ls -A /tmp; ls /etc/x /x /workspace/x 2>/dev/null; true")).out == b""
 
 
-def test_a_link_that_is_there_already(box):
+def test_FS_31_a_link_that_is_there_already(box):
     exited(box.sh("ln -s /tmp /workspace/a"))
     r = box.unpack("/workspace", tar(("a/x", b"evil")))
     assert r.status == 204 or (r.status, r.json["code"]) == (400, "INVALID_REQUEST"), r
     assert exited(box.sh("ls -A /tmp")).out == b""
 
 
-def test_a_file_replaces_a_link_and_not_its_target(box):
+def test_FS_31_a_file_replaces_a_link_and_not_its_target(box):
     exited(box.sh("echo kept > /tmp/kept; ln -s /tmp/kept /workspace/f"))
     unpacked(box, tar(("f", b"new")))
     assert exited(box.sh("cat /tmp/kept; cat /workspace/f")).out == b"kept\nnew"
 
 
-def test_the_same_name_twice_is_the_last_one(box):
+def test_FS_31_the_same_name_twice_is_the_last_one(box):
     unpacked(box, tar(("f", b"one"), ("f", b"two")))
     assert box.read("/workspace/f") == b"two"
 
@@ -253,13 +253,13 @@ def test_the_hand_made_header_is_good(box):
         "long-name", "pax-8g", "sparse", "volume", "checksum",
         "no-end", "more-behind", "file-as-folder"
     ])
-def test_broken_archives(box, data):
+def test_FS_33_broken_archives(box, data):
     refused(box, data)
     assert box.stat("/workspace")["type"] == "directory"
     exited(box.exec(["true"]))
 
 
-def test_pax_header_that_lies(box):
+def test_FS_33_pax_header_that_lies(box):
     def pax(**fields):
         body = b"".join(b"%d %s\n" % (len(k) + len(v) + 3 +
                                       (2 if len(k) + len(v) + 5 < 100 else 3) - 0, k.encode() + b"=" + v.encode())
@@ -272,7 +272,7 @@ def test_pax_header_that_lies(box):
     assert exited(box.sh("ls -A /tmp; ls /abs /evil 2>/dev/null; true")).out == b""
 
 
-def test_bombs_end_at_a_limit(boxes):
+def test_FS_33_bombs_end_at_a_limit(boxes):
     """A sparse-looking 2 GB member and very many entries: a typed error or all of it in bounds, soon, and others are served."""
     box = boxes(tmpfs=["/small:size=4m,inodes=1000"])
     began = time.monotonic()
@@ -284,7 +284,7 @@ def test_bombs_end_at_a_limit(boxes):
     exited(box.exec(["true"]))
 
 
-def test_a_hostile_tree_comes_out_as_data(box):
+def test_FS_32_a_hostile_tree_comes_out_as_data(box):
     """What is packed outside has only plain members whatever the sandbox built (FS-32, FS-34)."""
     exited(
         box.sh("mkdir d; cd d; ln -s /etc/shadow s; ln -s ../../../.. up; mkfifo p; touch a; ln a b; chmod 4755 a; "
