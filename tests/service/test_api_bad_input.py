@@ -96,6 +96,12 @@ def test_AP_01_no_key_and_wrong_keys(service, tcp, value):
         anyone.problem(401, "UNAUTHENTICATED", method, path, **more)
 
 
+def test_AP_01_control(tcp):
+    for path in ("/v1/sandboxes", "/v1/quota"):
+        tcp.expect(200, "GET", path)
+    exited(tcp.run(["true"]))
+
+
 def test_a_401_names_its_scheme(service):
     r = services.Client(("127.0.0.1", service.port)).request("GET", "/v1/sandboxes")
     assert r.status == 401 and r.headers["WWW-Authenticate"].startswith("Bearer")
@@ -159,6 +165,9 @@ def test_AP_02_a_tenant_sees_nothing_of_another(tenants, service):
     box.put("/workspace/f", b"secret")
     kept = exited(a.run("echo x > /output/f", output=True))
     path = box.path
+    for end, query in (("", {}), ("/processes", {}), (process.path, {}), (process.path + "/output", {}), ("/files", {"path": "/workspace/f"}),
+                       ("/files/stat", {"path": "/workspace/f"}), ("/files/list", {"path": "/workspace"}), ("/archive", {"path": "/workspace"})):
+        a.expect(200, "GET", path + end, query=query)  # control: its owner may
     for method, end, more in (("GET", "", {}), ("DELETE", "", {}), ("POST", "/pause", {}), ("POST", "/resume", {}),
                               ("POST", "/renew", {"json": {"timeout": 1}}), ("POST", "/exec", {"json": {"command": ["true"]}}),
                               ("POST", "/processes", {"json": {"command": ["true"]}}), ("GET", "/processes", {}),
@@ -282,6 +291,16 @@ def test_AP_05_json_that_is_none(tcp, flat, body):
         if path == "/v1/sandboxes" and body == b"{}":
             continue
         tcp.problem(400, "INVALID_REQUEST", "POST", path, body=body, headers={"Content-Type": "application/json"})
+
+
+@pytest.mark.parametrize("body", [
+    b'{"command":["true"]}', b' {"command":["true"]}\r\n\t', b'{"command":["echo","\\ud83d\\ude00"]}', b'{"command":["true"],"timeout":1e0}',
+    b'{"command":["true"],"env":{"A":"1","B":"1"}}', b'{"c\\u006fmmand":["true"]}', '{"command":["echo","\u00fc\U0001f514"]}'.encode()
+], ids=repr)
+def test_AP_05_control(tcp, body):
+    """What differs from the refused by as little as can be, and is right."""
+    r = tcp.request("POST", "/v1/runs", body=body, headers={"Content-Type": "application/json"})
+    assert (r.status, r.json["ok"]) == (200, True), r
 
 
 def test_AP_05_a_million_keys(tcp, flat):
@@ -609,6 +628,35 @@ def test_AP_09_websocket_bytes_are_the_servers_business_and_flat(tcp, auth, echo
     exited(echo.exec(["true"]))
 
 
+FRAMES = {
+    "not masked": b"\x82\x05hello", "2^63 bytes": b"\x82\xff" + b"\x80" + bytes(7) + bytes(4), "ping of 126": b"\x89\xfe\x00\x7e" + bytes(130),
+    "fragmented ping": b"\x09\x80" + bytes(4), "close without a status": b"\x88\x81" + bytes(5), "text that is no UTF-8": b"\x81\x82" + bytes(4) + b"\xc3\x28",
+    "reserved kind": b"\x83\x80" + bytes(4), "deflated, and nobody asked": b"\xc2\x84" + bytes(4) + b"\xff" * 4,
+    "many pings": (b"\x89\x80" + bytes(4)) * 20000,
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_AP_09_frames_that_break_the_rules(tcp, auth, echo, flat, name):
+    """Each reaches its own server and nothing else: cloche reads no frame. Control: a good one comes back, before and behind it."""
+    with tcp.socket() as s:
+        w = WebSocket(s, f"{echo.path}/ports/8001/", [auth])
+        w.send(b"good")
+        assert w.receive()[2] == b"good"
+        s.settimeout(5)
+        try:
+            for i in range(0, len(FRAMES[name]), 1000):
+                s.sendall(FRAMES[name][i:i + 1000])
+                if name == "many pings":
+                    s.recv(65536)
+        except OSError:
+            pass
+    with tcp.socket() as s:
+        w = WebSocket(s, f"{echo.path}/ports/8001/", [auth])
+        w.send(b"still here")
+        assert w.receive()[2] == b"still here"
+
+
 def test_an_upgrade_where_there_is_nothing_to_upgrade(tcp, auth):
     for path in ("/v1/sandboxes", "/healthz"):
         with tcp.socket() as s:
@@ -656,8 +704,12 @@ def test_AP_17_health_and_metrics_name_nobody(service, tenants):
     a, _ = tenants
     box = a.box(labels={"secretlabel": "x"}, env={"SECRETENV": "y"})
     exited(box.exec(["true"]))
+    assert box.id in service.root.expect(200, "GET", "/v1/sandboxes").body.decode()  # control: where it may be named it is
     anyone = services.Client(("127.0.0.1", service.port))
     assert anyone.expect(200, "GET", "/healthz").json == {"ok": True}
+    anyone.problem(401, "UNAUTHENTICATED", "GET", "/metrics")
+    for path in ("/debug", "/debug/pprof/", "/debug/vars", "/status"):
+        anyone.problem(404, "NOT_FOUND", "GET", path)
     text = service.root.expect(200, "GET", "/metrics").body.decode()
     for secret in (box.id, "sbx_", "clk_", "key_", a.key_id, "secretlabel", "SECRETENV", str(service.folder)):
         assert secret not in text

@@ -90,6 +90,49 @@ print(pathlib.Path("/etc/machine-id").read_text().strip(), random.random(), uuid
     assert len({r["sandbox"] for r in seen}) == len({r["id"] for r in seen}) == 12
 
 
+LEAVES = """
+import os, pathlib, socket, subprocess
+places = ["/tmp/mark", "/workspace/mark", "/dev/shm/mark"]
+found = [p for p in places if os.path.exists(p)]
+listener = socket.socket(socket.AF_UNIX)
+try: listener.bind("\\0mark"); listener.listen()
+except OSError: found.append("listener")
+found += [c for p in os.listdir("/proc") if p.isdigit() for c in [open(f"/proc/{p}/cmdline").read()] if "sleep" in c]
+print(found, flush=True)
+for p in places: pathlib.Path(p).write_text("here")
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+"""
+
+
+@pytest.mark.parametrize("end, reason, more", [
+    ("raise SystemExit(3)", "exited", {}), ("os.kill(os.getpid(), 9)", "signaled", {}), ("while True: pass", "timeout", {"timeout": 1}),
+    ("b = [bytearray(b'x' * (1 << 20)) for _ in range(1000)]", "oom", {}),
+    ("print('x' * 100000)", "output_limit", {"max_output": 1000, "on_output_limit": "kill"}),
+], ids=["status", "signal", "timeout", "oom", "output"])
+def test_RE_02_where_one_failed_nobody_runs(pool, end, reason, more):
+    """Whatever ends it: a prepared sandbox that has seen code is never handed to another tenant, nor to the same one again."""
+    a, b = pool.key("fails"), pool.key("comes next")
+    for tenant in (a, b):
+        run(tenant, **PYTHON)
+    prepared(pool.root, 2)
+    failed = run(a, language="python", code=LEAVES + end, **more)
+    assert (failed["reason"], failed["ok"], failed["stdout"][:3]) == (reason, False, "[]\n"), failed
+    before = hits(pool.root)[0]
+    others = [run(t, language="python", code=LEAVES) for t in (b, a, b)]
+    assert hits(pool.root)[0] > before, "none was a prepared one"
+    assert [r["stdout"] for r in others] == ["[]\n"] * 3
+    assert len({r["sandbox"] for r in [failed, *others]}) == 4
+
+
+def test_RE_02_control(pool):
+    """In one kept sandbox the second finds all that the first has left."""
+    box = pool.root.box()
+    assert box.python(LEAVES + "raise SystemExit(3)").out == b"[]\n"
+    left = box.python(LEAVES).out.decode()
+    box.kill()
+    assert "/tmp/mark" in left and "/workspace/mark" in left and "/dev/shm/mark" in left and "sleep" in left
+
+
 @pytest.mark.parametrize("different", [
     {"memory": "300m"}, {"cpus": "1.5"}, {"pids_limit": 33}, {"profile": "dev"}, {"hostname": "other"},
     {"tmpfs": ["/scratch:size=3m"]}, {"workdir": "/tmp"}, {"user": "1234:1234"},

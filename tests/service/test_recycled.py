@@ -5,6 +5,8 @@ And siblings: a thousand runs of one caller, each a child of the same zygote, sh
 """
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -190,7 +192,7 @@ print(any(found), random.random(), secrets.token_hex(8), uuid.uuid1(), uuid.uuid
 
 
 def test_RE_04_a_thousand_siblings_share_nothing(pool):
-    """RE-01 to RE-09: children of one zygote, one after the other and at a time."""
+    """Children of one zygote, one after the other and at a time: the nearest that is here to restores of one snapshot."""
     run(pool.root, **PYTHON)
     settled(pool)
     rows, failed, lock = [], [], threading.Lock()
@@ -212,3 +214,11 @@ def test_RE_04_a_thousand_siblings_share_nothing(pool):
     columns = list(zip(*rows[:1000]))
     assert set(columns[0]) == {"False"}
     assert [len(set(c)) for c in columns[1:]] == [1000] * 8
+
+
+def test_RE_04_control():
+    """What a fork that nobody prepares for gives: two siblings with the same numbers."""
+    code = ("import ctypes, os, random\nlibc = ctypes.CDLL(None)\nrandom.random()\n"
+            "for _ in range(2):\n    if libc.fork() == 0:\n        print(random.random(), flush=True)\n        os._exit(0)\n    os.wait()")
+    first, second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert first == second

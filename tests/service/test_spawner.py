@@ -470,6 +470,23 @@ def test_a_disk_has_its_size(server):
     nothing_left(server)
 
 
+def test_DK_07_two_disks_do_not_borrow(server):
+    """Each is full at its own size, whatever room the other one has (control: that much goes into each)."""
+    c = server.client()
+    boxes = [c.create(disk_bytes=24 * MB) for _ in range(2)]
+    fill = "dd if=/dev/zero of=/workspace/big bs=1M count={} 2>/dev/null"
+    assert inside(boxes[0], "sh", "-c", fill.format(64)).wait(30) == 1
+    full, free = (os.statvfs(f"/proc/{b.pid}/root/workspace") for b in boxes)
+    assert full.f_bavail * full.f_frsize < MB and free.f_bavail * free.f_frsize > 16 * MB
+    assert inside(boxes[1], "sh", "-c", fill.format(16)).wait(30) == 0
+    inodes = "i=0; while [ $i -lt 100000 ]; do : >/workspace/f$i || exit 3; i=$((i + 1)); done"
+    assert inside(boxes[0], "sh", "-c", "rm /workspace/big; " + inodes).wait(60) == 2  # sh's own status when it cannot open
+    assert inside(boxes[1], "sh", "-c", ": >/workspace/one").wait(30) == 0
+    for b in boxes:
+        c.end(b.id)
+    nothing_left(server)
+
+
 @pytest.mark.parametrize("size", [1, 4096, 16 * MB - 4096, 16 * MB + 1, 1 << 47, (1 << 64) - 1])
 def test_impossible_disks(server, size):
     assert server.client().try_create(disk_bytes=size).type == "REFUSED"

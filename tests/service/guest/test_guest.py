@@ -2,6 +2,7 @@
 """The init of a kept sandbox: commands, as they are started, watched, limited and remembered."""
 import errno
 import hashlib
+import json
 import os
 import signal
 import struct
@@ -575,6 +576,66 @@ def test_a_worker_is_the_sandbox_user_and_holds_nothing_else(own_box):
         assert len(set(s["Gid"].split())) == 1 and s["Gid"].split()[0] not in init["Gid"].split()
         assert os.stat(f"/proc/{worker}/mem").st_uid != int(ids[0]), "undumpable: its /proc files are not its own"
     wait_for(lambda: not os.path.exists(f"/proc/{worker}"))
+
+
+# Opens of every process that is there or will be next what it can, until a file is there. (ptrace is refused by the filter: PR-01.)
+RACER = r"""
+import json, os
+seen, last = {"exe": set(), "root": set(), "fd": set(), "maps": set()}, 2
+def look(p):
+    for what in ("exe", "root"):
+        try: seen[what].add(os.readlink(f"/proc/{p}/{what}"))
+        except OSError: pass
+    try: seen["maps"] |= {w for line in open(f"/proc/{p}/maps") for w in line.split()[5:6]}
+    except OSError: pass
+    try:
+        for fd in os.listdir(f"/proc/{p}/fd"): seen["fd"].add(os.readlink(f"/proc/{p}/fd/{fd}").split(":")[0])
+    except OSError: pass
+print("ready", flush=True)
+while not os.path.exists("/workspace/stop"):
+    there = [int(p) for p in os.listdir("/proc") if p.isdigit()]
+    last = max([last, *there])
+    for p in {*there, *range(last + 1, last + 5)} - {os.getpid(), 1}: look(p)
+print(json.dumps({k: sorted(v) for k, v in seen.items()}))
+"""
+
+
+def raced(box, attack):
+    """What the racer saw while attack() ran."""
+    with box.start(["python3", "-c", RACER], ATTACH | TAIL) as c:
+        racer = Run()
+        while b"ready" not in racer.out:
+            racer.take(c.hear())
+        attack()
+        box.run(["touch", "/workspace/stop"])
+        racer.until_end(c)
+    box.run(["rm", "/workspace/stop"])
+    assert racer.ended.status == 0, racer.err
+    return json.loads(racer.out.split(b"\n")[1])
+
+
+def test_PR_18_who_joins_is_seen_only_as_the_command(box):
+    """Commands that start while code inside lies in wait: until the program is executed there is nothing to open, and its user is
+    the one that was asked for."""
+    def attack():
+        for _ in range(500):
+            assert box.run(["id", "-u"]).out == b"65534\n"
+        for _ in range(20):
+            box.run(["sleep", "0.02"])
+    seen = raced(box, attack)
+    assert {"/usr/bin/id", "/usr/bin/sleep"} <= set(seen["exe"]), seen  # it did look at those that had been executed
+    assert {os.path.basename(e) for e in seen["exe"]} <= {"id", "sleep", "touch"} and seen["root"] == ["/"], seen
+    own = ("/usr/lib/", "/usr/share/", "/etc/ld.so.cache")  # what the programs open themselves
+    assert not [f for f in seen["fd"] if f not in ("pipe", "/dev/null") and not f.startswith(own)], seen
+    assert not [m for m in seen["maps"] if "memfd" in m or "cloche" in m], seen
+
+
+def test_PR_18_control(box):
+    """The same racer and one that joins as nobody should: its program and what it holds are seen before the command's are."""
+    naive = ("import os\nheld = open('/etc/hostname')\nfor _ in range(300):\n    pid = os.fork()\n"
+             "    if pid == 0: os.execv('/usr/bin/true', ['true'])\n    os.waitpid(pid, 0)")
+    seen = raced(box, lambda: box.python(naive))
+    assert "/etc/hostname" in seen["fd"] and any("python" in e for e in seen["exe"]), seen
 
 
 # ---------------------------------------------------------------------------------------------- ps and space
