@@ -132,7 +132,7 @@ def test_AP_11_public_registry_leads_inside(machine, canary, out, place):
     assert canary.connections() == 0
 
 
-def test_AP_11_controls(machine, canary, out):
+def test_AP_11_control(machine, canary, out):
     """The canary answers those who may: this machine to itself, private to private, and whoever is configured; a public
     registry may lead to another public address."""
     for n, (front, inside) in enumerate([("127.0.0.1", "127.0.0.1"), ("127.0.0.1", PRIVATE), (PRIVATE, PRIVATE_2),

@@ -180,3 +180,23 @@ def test_links_between_documents_lead_somewhere():
     for page in [*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+# Whose bytes: who parses them. None for WebSocket frames, which are relayed (AP-09), and for zip, which is not taken.
+PARSERS = {
+    "HTTP requests": "http", "HTTP answers": "client", "requests through the proxy, SOCKS, CONNECT": "egress",
+    "answers through the proxy": "egress_answer", "JSON of a run": "spec_json", "bodies of the API": "body", "quotas": "quota",
+    "MCP": "mcp", "models' answers": "ask", "tar of a sandbox or a client": "untar", "layers": "image_layer", "configurations of images": "image_config",
+    "manifests and indexes": "manifest", "names of images": "reference", "WWW-Authenticate": "challenge", "DNS": "dns",
+    "TLS hellos": "hello", "rules of the network": "network", "configuration": "settings", ".env": "envfile", "options": "options",
+    "init's reports": "protocol", "init's conversations": "conversation", "cloched's requests": "spawner", "zygotes": "zygote",
+    "output": "splitter", "text for a terminal": "escape", "secrets in answers": "redact", "lines of --map": "map_line",
+}
+
+
+def test_AP_18_every_parser_of_untrusted_bytes_is_fuzzed():
+    """Each has a harness that `make fuzz` builds and a corpus that is replayed, and no harness is forgotten."""
+    rows = set(re.findall(r"^  '(\w+)': (?:\[\]|files|body_sources)", (TOP / "tests/fuzz/meson.build").read_text(), re.M))
+    assert rows == {p.stem[5:] for p in (TOP / "tests/fuzz").glob("fuzz_*.c")} == set(PARSERS.values())
+    for name in sorted(rows):
+        assert list((TOP / "tests/fuzz/corpus" / name).iterdir()), f"no corpus of {name}"
