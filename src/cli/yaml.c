@@ -48,6 +48,8 @@ static json_t *scalar(struct reader *r, const yaml_event_t *event)
 
 	if (event->data.scalar.anchor || event->data.scalar.tag)
 		return complain(r, "anchors and tags are not understood");
+	if (memchr(event->data.scalar.value, '\0', event->data.scalar.length))
+		return complain(r, "a NUL character"); /* the word would end there */
 	j = json_stringn((const char *)event->data.scalar.value, event->data.scalar.length);
 	return j ? j : complain(r, "is not UTF-8");
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a caller may ask for, as far as the command line has it: AP-10, AP-13, AP-14, AP-19 of the catalogue's API section, and
-PR-15 and CP-10. The rest of that section waits for the service (LEFT_OUT.md)."""
+PR-15 and CP-10. The rest of that section is in tests/service."""
 import os
 import re
 import subprocess

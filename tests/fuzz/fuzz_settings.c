@@ -28,6 +28,7 @@ static void check_strings(const json_t *j, int depth)
 
 	CHECK(depth <= MAX_DEPTH);
 	CHECK(json_is_string(j) || json_is_array(j) || json_is_object(j));
+	CHECK(!json_is_string(j) || strlen(json_string_value(j)) == json_string_length(j));
 	if (json_is_array(j))
 		json_array_foreach(j, i, value)
 			check_strings(value, depth + 1);

@@ -189,6 +189,8 @@ static void test_refused(void **state)
 	refused("etc.yaml", "policy:\n  volume_roots: /srv\n", "volume_roots");
 	refused("etc.yaml", "[]\n", "mapping");
 	refused("etc.yaml", "defaults:\n  memory: 1g\n  memory: 2g\n", "the same key twice");
+	refused("etc.yaml", "\"defaults\\0x\":\n  memory: 1g\n", "NUL");
+	refused("etc.yaml", "defaults:\n  memory: \"1g\\0x\"\n", "NUL");
 	refused("user.yaml", "policy:\n  memory: 1g\n", "policy");
 	refused("user.yaml", "uid_range: 1:2\n", "uid_range");
 }
