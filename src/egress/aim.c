@@ -18,21 +18,26 @@ static void let_go(struct connection *c)
 	c->name.s_addr = 0;
 }
 
-/* What was asked for may hold anything: only what can be shown goes into the record. */
+/* What was asked for may hold anything: only what can be shown goes on, and into the record's host only what is one. */
 static bool refuse(struct connection *c, const char *text, size_t size, uint16_t port,
 		   const char *why, struct failure *f)
 {
 	struct egress_record *r = &c->record;
+	char shown[HOST_SIZE], canonical[HOST_SIZE];
 	size_t n = 0;
 
+	for (; n < size && n < sizeof shown - 1; n++)
+		shown[n] = text[n] > 0x20 && text[n] < 0x7f ? text[n] : '?';
+	shown[n] = '\0';
 	*f = (struct failure){403, "network_denied", 2, ""};
 	*r = (struct egress_record){
 		.verdict = EGRESS_DENIED, .port = port, .started_ms = record_wall_ms()};
-	for (; n < size && n < sizeof r->host - 1; n++)
-		r->host[n] = text[n] > 0x20 && text[n] < 0x7f ? text[n] : '?';
-	snprintf(r->why, sizeof r->why, "%s", why);
+	if (network_host(shown, n, canonical) == 0 && strcmp(canonical, shown) == 0)
+		snprintf(r->host, sizeof r->host, "%s", shown);
+	snprintf(r->why, sizeof r->why, "%s%s%.100s", why, *r->host ? "" : ": ",
+		 *r->host ? "" : shown);
 	snprintf(f->detail, sizeof f->detail, "%s", why);
-	snprintf(c->host, sizeof c->host, "%s", r->host);
+	snprintf(c->host, sizeof c->host, "%s", shown);
 	c->port = port;
 	record_put(c->egress, r);
 	return false;

@@ -16,6 +16,7 @@ struct client {
 	struct client *next;
 	struct egress *egress;
 	int fd, mask;
+	bool gone;	 /* hung up: freed when its poll is closed */
 	bool may_change; /* the policy */
 	bool watches;
 	uint32_t place; /* the next record it gets */
@@ -30,10 +31,14 @@ static void client_freed(uv_handle_t *handle)
 	free(handle->data);
 }
 
+/* While one is served, what it asks for may be told to all that watch: to itself, too, which may end it there. */
 static void hang_up(struct client *k)
 {
 	struct egress *g = k->egress;
 
+	if (k->gone)
+		return;
+	k->gone = true;
 	for (struct client **p = &g->clients; *p; p = &(*p)->next)
 		if (*p == k) {
 			*p = k->next;
@@ -49,8 +54,11 @@ static void hang_up(struct client *k)
 /* 1: sent, 0: no room now, -1: it is gone. */
 static int send_to(struct client *k, const void *message, size_t size)
 {
-	ssize_t n = send(k->fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t n;
 
+	if (k->gone)
+		return -1;
+	n = send(k->fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 	return n >= 0 ? 1 : errno == EAGAIN || errno == ENOBUFS ? 0 : -1;
 }
 
@@ -260,11 +268,11 @@ static void on_client(uv_poll_t *poll, int status, int events)
 
 	if (status < 0)
 		r = -1;
-	while (r > 0 && !k->flushing && (events & (UV_READABLE | UV_DISCONNECT)))
+	while (r > 0 && !k->gone && !k->flushing && (events & (UV_READABLE | UV_DISCONNECT)))
 		r = receive(k);
 	if (r < 0)
 		hang_up(k);
-	else
+	else if (!k->gone)
 		(void)send_all(k);
 }
 

@@ -50,6 +50,39 @@ static void drop_oldest(struct egress *g)
 	g->totals.lost++;
 }
 
+static void make_printable(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = '?';
+}
+
+#define MAKE_PRINTABLE(field) make_printable(field, sizeof field)
+
+/* What comes from the sandbox is in these texts. An address that carries another one is no host (host.c), but is one that
+ * may be connected to. */
+static void make_believable(struct egress_record *r)
+{
+	struct sockaddr_storage literal;
+
+	if (egress_record_is_valid(r))
+		return;
+	MAKE_PRINTABLE(r->host);
+	MAKE_PRINTABLE(r->address);
+	MAKE_PRINTABLE(r->rule);
+	MAKE_PRINTABLE(r->why);
+	MAKE_PRINTABLE(r->credential);
+	MAKE_PRINTABLE(r->method);
+	MAKE_PRINTABLE(r->path);
+	if (egress_record_is_valid(r))
+		return;
+	if (!*r->address && network_host_address(r->host, &literal))
+		snprintf(r->address, sizeof r->address, "%.*s", (int)sizeof r->address - 1,
+			 r->host);
+	memset(r->host, 0, sizeof r->host);
+}
+
 void record_put(struct egress *g, const struct egress_record *r)
 {
 	struct egress_record *kept = malloc(sizeof *kept);
@@ -59,6 +92,7 @@ void record_put(struct egress *g, const struct egress_record *r)
 	if (kept) {
 		*kept = *r;
 		kept->header = (struct egress_header){EGRESS_RECORD, g->next};
+		make_believable(kept);
 	} else {
 		g->totals.lost++;
 	}

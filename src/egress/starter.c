@@ -294,30 +294,6 @@ static int ask(int control, enum egress_type type, uint32_t sequence)
 	return send_now(control, &m, sizeof m);
 }
 
-static bool is_text(const char *field, size_t size)
-{
-	size_t n = strnlen(field, size);
-
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)field[i] < 0x20 || (unsigned char)field[i] == 0x7f)
-			return false;
-	return n < size;
-}
-
-#define IS_TEXT(field) is_text(field, sizeof field)
-
-bool egress_record_is_valid(const struct egress_record *r)
-{
-	char host[HOST_SIZE];
-
-	if (r->verdict > EGRESS_FAILED || r->port > UINT16_MAX || !IS_TEXT(r->host) ||
-	    !IS_TEXT(r->address) || !IS_TEXT(r->rule) || !IS_TEXT(r->why) ||
-	    !IS_TEXT(r->credential) || !IS_TEXT(r->method) || !IS_TEXT(r->path))
-		return false;
-	return !*r->host ||
-	       (network_host(r->host, strlen(r->host), host) == 0 && strcmp(host, r->host) == 0);
-}
-
 int egress_watch(int control, struct err *e)
 {
 	int r = ask(control, EGRESS_WATCH, 1);
@@ -387,14 +363,18 @@ int egress_set_policy(int control, const char *json, size_t size, struct err *e)
 	if (memfd < 0)
 		return -1;
 	r = send_message(control, &m, sizeof m, &memfd, 1);
+	/* It may have been taken over, and never stop talking of something else. */
 	while (r == 0) {
-		r = receive_until(control, deadline, &a);
+		r = now_us() < deadline ? receive_until(control, deadline, &a) : -ETIMEDOUT;
 		if (r == 0 && a.header.type == EGRESS_DONE)
 			return 0;
 		if (r == 0 && a.header.type == EGRESS_REFUSED)
 			return refused(&a, e);
 	}
-	return no_answer(r, "change the rules", e);
+	return no_answer(r,
+			 "change the rules: it is not known whether the old or the new ones hold, "
+			 "change them again or end the sandbox",
+			 e);
 }
 
 bool egress_answer_is_valid(const union egress_answer *a, size_t size)

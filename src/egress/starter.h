@@ -91,7 +91,4 @@ int egress_flush(int control, egress_record_fn *fn, void *context, struct egress
  * then. Only for who started it, and root. */
 int egress_set_policy(int control, const char *json, size_t size, struct err *e) must_check;
 
-/* A record as it may be believed: whole texts, a host that is one, numbers in their ranges. */
-bool egress_record_is_valid(const struct egress_record *r);
-
 #endif

@@ -20,6 +20,7 @@
 #ifndef EGRESS_WIRE_H
 #define EGRESS_WIRE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { EGRESS_VERSION = 1, EGRESS_MESSAGE_MAX = 64 << 10, EGRESS_CA_MAX = 8 << 10 };
@@ -110,6 +111,10 @@ struct egress_record {
 	char method[16];     /* of a refused request, "" else */
 	char path[128];      /* without query, cut */
 };
+
+/* A record as it may be believed: whole texts, a host that is one, numbers in their ranges. Another never leaves an honest
+ * cloche-egress: for its client it is the word of one that has been taken over, which it ends. */
+bool egress_record_is_valid(const struct egress_record *r);
 
 struct egress_totals {
 	struct egress_header header;

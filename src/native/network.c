@@ -86,6 +86,16 @@ static void take(void *context, const struct egress_record *r)
 	network_usage_refused(u, *r->host ? r->host : r->address, (uint16_t)r->port);
 }
 
+/* It has hung up, or says what an honest one does not: nothing it does could be believed, so it does nothing more. */
+static void distrust(struct network *n)
+{
+	bool served = n->egress.serves;
+
+	n->ended = true;
+	egress_stop(&n->egress);
+	n->egress.serves = served;
+}
+
 void network_read(struct network *n, struct network_usage *usage)
 {
 	int r = 1;
@@ -93,7 +103,8 @@ void network_read(struct network *n, struct network_usage *usage)
 	/* It may have been taken over, and never stop: the run's clocks come first. */
 	for (int i = 0; r > 0 && i < RECORDS_AT_ONCE; i++)
 		r = egress_take(n->egress.control, take, usage);
-	n->ended |= r < 0;
+	if (r < 0)
+		distrust(n);
 }
 
 /* Records that were lost while nobody read are still in the totals. */
@@ -107,7 +118,7 @@ void network_count(struct network *n, struct network_usage *usage)
 	if (!n->wanted || n->ended || n->egress.control < 0 || !n->egress.serves)
 		return;
 	if (egress_flush(n->egress.control, take, usage, &totals, &ignored) < 0) {
-		n->ended = true;
+		distrust(n);
 		return;
 	}
 	if (totals.allowed + totals.failed > usage->allowed)

@@ -387,6 +387,9 @@ int network_rule_read(struct network_rule *ret, bool deny, const char *rest, str
 		ret->text = NULL;
 		return err_set(e, ENOMEM, "keep a rule");
 	}
+	/* It is shown, and is part of records, which have no control characters. */
+	for (char *p = ret->text; (p = strchr(p, '\t'));)
+		*p = ' ';
 	return 0;
 }
 

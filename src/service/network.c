@@ -8,15 +8,24 @@
 
 #include "base/fd.h"
 #include "service/box.h"
+#include "service/link.h"
 
 enum {
 	RECORDS_A_TURN = 64, /* the loop is others' too */
-	ROWS_MAX = 64,       /* of different connections in one audit row */
+	NAMED_MAX = 64,      /* different connections in one audit row */
 	REFUSED_MAX = 32,    /* that are shown */
-	WRITE_MS = 1000,
+	PACE_MS = 1000,
 	LAST_WORDS_MS = 2000,
 	/* Its end may come before the sandbox's own: only when that goes on is it told. */
 	GONE_MS = 1000,
+	CUT_AGAIN_MS = 1000,
+	/* What a sandbox can make us write has to be little: while rows go on they come ever more rarely, up to one in PACE_MAX_MS,
+	 * and beyond NAMED_BURST connections NAMED_A_MINUTE are named, the others are counted by their rule. */
+	PACE_MAX_MS = 60000,
+	NAMED_BURST = 256,
+	NAMED_A_MINUTE = 64,
+	NAMED_US = 60000000 / NAMED_A_MINUTE,
+	MERGED_MAX = 32, /* of different rules, in one audit row */
 };
 
 /* Connections that are alike, in a row of the audit that is not written yet. */
@@ -39,8 +48,13 @@ struct network {
 	struct network_usage usage; /* of this connection */
 	uint64_t failed;
 	struct egress_totals totals; /* its own count, since its beginning */
-	struct row rows[ROWS_MAX];
-	size_t row_count;
+	bool cut;              /* the spawner has killed it */
+	uint64_t cut_us;       /* to be asked for, 0: not due */
+	uint64_t pace_ms;      /* from a connection to the row with it */
+	uint64_t written_us;   /* the last row that was due */
+	uint64_t named_us;     /* when all that were named are made up for */
+	struct row rows[NAMED_MAX + MERGED_MAX];
+	size_t row_count, named;
 	uint64_t unlisted; /* alike no row, and there was no room */
 	json_t *refused;
 };
@@ -95,7 +109,7 @@ static void write_rows(struct network *n)
 		json_array_append_new(list, row_json(&n->rows[i]));
 	audit(b->service, b->stored.owner, b->stored.session, "network.connections", b->stored.id,
 	      json_pack("{so sI}", "connections", list, "more", (json_int_t)n->unlisted));
-	n->row_count = 0;
+	n->row_count = n->named = 0;
 	n->unlisted = 0;
 	if (service_commit(b->service) < 0 || n->ended || n->acknowledged == n->last)
 		return;
@@ -116,26 +130,82 @@ static uint64_t plus(uint64_t a, uint64_t b)
 	return a > INT64_MAX - b || b > INT64_MAX ? INT64_MAX : a + b;
 }
 
+static struct row *find_row(struct network *n, const struct egress_record *r)
+{
+	for (size_t i = 0; i < n->row_count; i++)
+		if (is_alike(&n->rows[i].record, r))
+			return &n->rows[i];
+	return NULL;
+}
+
+static struct row *new_row(struct network *n, const struct egress_record *r)
+{
+	struct row *row = &n->rows[n->row_count++];
+
+	*row = (struct row){.record = *r};
+	return row;
+}
+
+/* One of its own, while it may have one. */
+static struct row *name_row(struct network *n, const struct egress_record *r)
+{
+	uint64_t now = now_us();
+
+	if (n->named_us < now)
+		n->named_us = now;
+	if (n->named == NAMED_MAX || n->named_us - now >= (uint64_t)NAMED_BURST * NAMED_US)
+		return NULL;
+	n->named_us += NAMED_US;
+	n->named++;
+	return new_row(n, r);
+}
+
+/* With all that the same rule let through, or refused. */
+static struct row *merge_row(struct network *n, const struct egress_record *r)
+{
+	struct egress_record merged = {.verdict = r->verdict, .started_ms = r->started_ms};
+	struct row *row;
+
+	memcpy(merged.rule, r->rule, sizeof merged.rule);
+	memcpy(merged.credential, r->credential, sizeof merged.credential);
+	row = find_row(n, &merged);
+	if (!row && n->row_count - n->named < MERGED_MAX)
+		row = new_row(n, &merged);
+	return row;
+}
+
 static void add_row(struct network *n, const struct egress_record *r)
 {
-	struct row *row = n->rows;
+	struct row *row = find_row(n, r);
+	uint64_t now = now_us();
 
-	while (row < n->rows + n->row_count && !is_alike(&row->record, r))
-		row++;
-	if (row == n->rows + ROWS_MAX) {
+	if (!n->write_us) {
+		if (now - n->written_us > 2 * n->pace_ms * 1000)
+			n->pace_ms = PACE_MS;
+		n->write_us = now + n->pace_ms * 1000;
+	}
+	if (!row)
+		row = name_row(n, r);
+	if (!row)
+		row = merge_row(n, r);
+	if (!row) {
 		n->unlisted++;
 		return;
-	}
-	if (row == n->rows + n->row_count) {
-		*row = (struct row){.record = *r};
-		n->row_count++;
 	}
 	row->count++;
 	row->sent = plus(row->sent, r->sent);
 	row->received = plus(row->received, r->received);
 	row->duration_us = plus(row->duration_us, r->duration_us);
-	if (!n->write_us)
-		n->write_us = now_us() + WRITE_MS * 1000ull;
+}
+
+/* The next one comes later. */
+static void write_due_rows(struct network *n)
+{
+	write_rows(n);
+	n->written_us = now_us();
+	n->pace_ms += n->pace_ms / 4;
+	if (n->pace_ms > PACE_MAX_MS)
+		n->pace_ms = PACE_MAX_MS;
 }
 
 /* ---- counting ---- */
@@ -204,18 +274,54 @@ static void tell(struct network *n, uint32_t sequence, uint64_t now)
 	}
 }
 
+/* Each that was asked for is answered once; what nobody asked for is nothing. */
 static void take_totals(struct network *n, const struct egress_totals *t)
 {
+	if (t->header.sequence <= n->totals.header.sequence || t->header.sequence > n->sequence)
+		return;
 	n->totals = *t;
 	write_rows(n);
 	tell(n, t->header.sequence, 0);
 }
 
-/* It is gone, or not to be believed: nothing is let out of the sandbox any more, for nobody else holds the listeners. */
+static void let_go(struct network *n)
+{
+	if (--n->handles)
+		return;
+	fd_close(&n->fd);
+	network_usage_done(&n->usage);
+	json_decref(n->refused);
+	free(n);
+}
+
+/* message NULL: the spawner is gone, and may not have heard of it. Refused: the sandbox has ended. */
+static void on_cut(void *data, const struct spawner_header *message)
+{
+	struct network *n = data;
+
+	n->cut = message != NULL;
+	if (!n->cut)
+		n->cut_us = now_us() + CUT_AGAIN_MS * 1000ull;
+	if (n->box)
+		arm(n);
+	let_go(n);
+}
+
+static void cut(struct network *n)
+{
+	n->cut_us = 0;
+	n->handles++;
+	if (link_ask(n->box->service->link, SPAWNER_CUT, n->box->stored.id, on_cut, n) < 0)
+		on_cut(n, NULL);
+}
+
+/* It is gone, or not to be believed: then it lives on, perhaps, and connects, and nobody would hear of that. Who started it
+ * kills it, and only then is it told that nothing is let out of the sandbox any more, for nobody else holds the listeners. */
 static void end(struct network *n)
 {
 	n->ended = true;
 	uv_poll_stop(&n->poll);
+	cut(n);
 	write_rows(n);
 	n->gone_us = now_us() + GONE_MS * 1000ull;
 	tell(n, 0, UINT64_MAX);
@@ -278,8 +384,10 @@ static void on_clock(uv_timer_t *t)
 	uint64_t now = now_us();
 
 	if (n->write_us && now >= n->write_us)
-		write_rows(n);
-	if (n->gone_us && now >= n->gone_us)
+		write_due_rows(n);
+	if (n->cut_us && now >= n->cut_us)
+		cut(n);
+	if (n->cut && n->gone_us && now >= n->gone_us)
 		tell_gone(n);
 	tell(n, 0, now);
 	if (n->box)
@@ -292,8 +400,10 @@ static void arm(struct network *n)
 
 	if (n->write_us)
 		at = n->write_us;
-	if (n->gone_us && n->gone_us < at)
+	if (n->cut && n->gone_us && n->gone_us < at)
 		at = n->gone_us;
+	if (n->cut_us && n->cut_us < at)
+		at = n->cut_us;
 	for (const struct network_flush *f = n->flushes; f; f = f->next)
 		if (f->until_us < at)
 			at = f->until_us;
@@ -307,14 +417,7 @@ static void arm(struct network *n)
 
 static void on_closed(uv_handle_t *h)
 {
-	struct network *n = h->data;
-
-	if (--n->handles)
-		return;
-	fd_close(&n->fd);
-	network_usage_done(&n->usage);
-	json_decref(n->refused);
-	free(n);
+	let_go(h->data);
 }
 
 void network_close(struct box *b)
@@ -370,6 +473,7 @@ void network_open(struct box *b)
 	}
 	n->box = b;
 	n->fd = fd;
+	n->pace_ms = PACE_MS;
 	n->poll.data = n->clock.data = n;
 	n->handles = 2;
 	b->network = n;

@@ -4,11 +4,12 @@
  *
  * One connection to RUNTIME/sandboxes/ID/egress per sandbox that has a network, from when it runs until the end of what
  * there is to hear. Whoever has taken that process over may say what it likes: messages are checked (egress_receive), texts
- * are bounded, at most RECORDS_A_TURN are taken at a time, nonsense ends the connection, and nothing of it is believed but
- * about this sandbox.
+ * are bounded, at most RECORDS_A_TURN are taken at a time, nonsense ends the connection and the process (the spawner
+ * kills it), and nothing of it is believed but about this sandbox.
  *
  * A record is acknowledged when its audit row is on the disk: what is not, is told again to whoever connects next. Rows are
- * written once a second, alike connections together, and at every flush.
+ * written a second after the first connection, later and later while they go on (a minute at most), and at every flush;
+ * alike connections are together, and those of one rule when there are too many to name.
  */
 #ifndef SERVICE_NETWORK_H
 #define SERVICE_NETWORK_H

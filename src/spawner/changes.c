@@ -2,7 +2,7 @@
 /*
  * changes.c - NETWORK: other rules for a sandbox that runs, checked against the policy as it is now, and carried out by a child:
  * reading a credential's source and the answer of the process that connects may take a while. Whatever fails, the old
- * rules hold, or, when that process is gone, nothing is let out at all.
+ * rules hold, or, when that process is gone, nothing is let out at all; only of one that does not answer is it not known.
  */
 #include "spawner/spawner.h"
 
@@ -117,7 +117,9 @@ void changes_event(struct spawner *s, struct change *c)
 		return;
 	if (n != sizeof r) {
 		r = (struct report){0};
-		err_set(&r.err, 0, "the change was given up: the old rules hold");
+		err_set(&r.err, 0,
+				"the change was given up: it is not known whether the old or the new rules "
+				"hold, change them again or end the sandbox");
 	}
 	r.err.text[sizeof r.err.text - 1] = r.err.stage[sizeof r.err.stage - 1] = '\0';
 	if (r.done)

@@ -8,11 +8,15 @@
  */
 #include "spawner/spawner.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/fd.h"
+#include "spawner/egress.h"
 
 void client_close(struct spawner *s)
 {
@@ -155,6 +159,15 @@ static void list(struct spawner *s, uint32_t sequence)
 	client_done(s, s->client_number, sequence);
 }
 
+static void cut(struct spawner *s, const char *id)
+{
+	_cleanup_close_ int folder = openat(s->place.sandboxes, id,
+					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (folder >= 0)
+		egress_end(folder);
+}
+
 static void by_id(struct spawner *s, const struct spawner_by_id *m)
 {
 	uint32_t type = m->header.type, sequence = m->header.sequence;
@@ -182,12 +195,16 @@ static void by_id(struct spawner *s, const struct spawner_by_id *m)
 		client_refuse(s, s->client_number, sequence, &e);
 		return;
 	}
-	if (type == SPAWNER_PAUSE)
+	if (type == SPAWNER_CUT) {
+		cut(s, m->id);
+		client_done(s, s->client_number, sequence);
+	} else if (type == SPAWNER_PAUSE) {
 		box_pause(s, b, sequence);
-	else if (type == SPAWNER_RESUME)
+	} else if (type == SPAWNER_RESUME) {
 		box_resume(s, b, sequence);
-	else
+	} else {
 		box_stats(s, b, sequence);
+	}
 }
 
 static void request(struct spawner *s, void *message, size_t size, int *fds, size_t fd_count)

@@ -86,7 +86,7 @@ struct spawner_create {
 	struct spawner_network network;
 };
 
-/* NETWORK: other rules for one that was made with a network, from now on; REFUSED: the old ones hold. */
+/* NETWORK: other rules for one that was made with a network, from now on; REFUSED says whether the old ones hold. */
 struct spawner_change {
 	struct spawner_header header;
 	char id[SANDBOX_ID_SIZE];

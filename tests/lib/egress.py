@@ -13,9 +13,11 @@ import array
 import collections
 import contextlib
 import ctypes
+import ipaddress
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import struct
@@ -66,10 +68,32 @@ def text(raw):
     return raw.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
 
 
+def is_host(name):
+    """Of one form: what src/network/host.c makes of a name or an address."""
+    try:
+        a = ipaddress.ip_address(name)
+    except ValueError:
+        labels = name.split(".")
+        return len(name) < 254 and all(re.fullmatch("(?!-)[a-z0-9_-]{1,63}(?<!-)", x) for x in labels) and not re.fullmatch(
+            "[0-9]+|0x[0-9a-f]*", labels[-1])
+    if a.version == 6:
+        prefixes = ("::ffff:0:0/96", "64:ff9b::/96", "2002::/16", "2001::/32")
+        return not any(a in ipaddress.ip_network(p) for p in prefixes) and socket.inet_ntop(socket.AF_INET6, a.packed) == name
+    return str(a) == name
+
+
+def believable(r):
+    """As egress_record_is_valid() has it: what its clients end it for otherwise."""
+    texts = (r.host, r.address, r.rule, r.why, r.credential, r.method, r.path)
+    return (not r.host or is_host(r.host)) and not any(ord(c) < 0x20 or ord(c) == 0x7f for t in texts for c in t)
+
+
 def unpack_record(data):
     assert len(data) == struct.calcsize(RECORD_FORMAT), len(data)
     _, number, verdict, port, started, duration, sent, received, *texts = struct.unpack(RECORD_FORMAT, data)
-    return Record(number, VERDICTS[verdict], port, started, duration, sent, received, *map(text, texts))
+    r = Record(number, VERDICTS[verdict], port, started, duration, sent, received, *map(text, texts))
+    assert believable(r), r
+    return r
 
 
 class Control:
