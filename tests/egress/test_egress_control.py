@@ -233,6 +233,24 @@ def test_nonsense_on_the_control_socket(proxied, message):
     assert e.flush().denied == 0
 
 
+def test_a_client_that_hangs_up_while_its_policy_cuts_a_tunnel(proxied):
+    """It is told of what its own request refused: that fails, and the request is still being answered."""
+    e, s = proxied(egress.echo, control="listening")
+    for _ in range(5):
+        e.policy(f"allow api.test:{s.port} {LOOPBACK}")
+        tunnel, _ = e.connect("api.test", s.port)
+        k = e.client()
+        k.watch()
+        fd = egress.memfd(json.dumps({"mode": "allow", "rules": ""}))
+        k.flush()
+        egress.send(k.sock, struct.pack("<II", egress.POLICY, 9), [fd])
+        k.sock.close()
+        os.close(fd)
+        with tunnel:
+            assert egress.is_reset(tunnel)
+    assert e.process.poll() is None and e.flush().open == 0
+
+
 def test_clients_of_the_control_socket_are_bounded(proxied):
     e, _ = proxied(control="listening")
     more = [e.client() for _ in range(12)]

@@ -322,6 +322,37 @@ def test_PX_05_forms_of_addresses(proxied, form, way):
     assert len(e.records) == 1 or answer.startswith(("HTTP/1.1 400", b"HTTP/1.1 400")[isinstance(answer, bytes)])
 
 
+@pytest.mark.parametrize("form", ["127.1", "my..host", "[::ffff:192.0.2.1]", "a_-.test", "\x7f\xff.test", "x" * 254])
+def test_PX_05_what_is_no_host_is_told_of_as_a_reason(proxied, form):
+    """A record's host is one, or none: its clients end a process that says other records (egress_record_is_valid)."""
+    e, s = proxied(rules="", mode="open")
+    answer = e.send(f"CONNECT {form}:443 HTTP/1.1\r\nHost: a\r\n\r\n".encode("latin-1"))
+    e.flush()
+    if not answer.startswith(b"HTTP/1.1 400"):
+        assert answer.startswith(b"HTTP/1.1 403")
+        record, = e.records
+        shown = "".join(c if " " < c < "\x7f" else "?" for c in form)
+        assert (record.host, record.port, record.verdict) == ("", 443, "denied")
+        assert record.why == f"neither a host name nor an address in its usual form: {shown[:100]}"
+
+
+@pytest.mark.parametrize("address", ["64:ff9b::808:808", "::ffff:8.8.8.8", "2002:808:808::1"])
+def test_PX_05_an_address_that_carries_another_is_no_host(proxied, address):
+    e, s = proxied(rules="")
+    c, code = e.socks(address, 443, 4)
+    c.close()
+    e.flush()
+    assert code == 2 and [(r.verdict, r.host, r.address, r.port) for r in e.records] == [("denied", "", address, 443)]
+
+
+def test_a_rule_with_tabs_in_it(proxied):
+    e, s = proxied(rules="allow GET\thttp://api.test:{port}/a\twithin=127.0.0.0/8\ndeny\tno.test")
+    assert e.send(get(f"api.test:{s.port}", "/a", "Connection: close\r\n")).startswith(b"HTTP/1.1 200")
+    refused(e.send(get("no.test")), "no.test", 80)
+    e.wait_for(lambda t: t.open == 0)
+    assert sorted(r.rule for r in e.records) == [f"allow GET http://api.test:{s.port}/a within=127.0.0.0/8", "deny no.test"]
+
+
 @pytest.mark.parametrize("kind, address", [(1, "127.0.0.1"), (1, "169.254.169.254"), (4, "::1"), (4, "::ffff:127.0.0.1"), (4, "fe80::1")])
 def test_PX_05_addresses_by_socks(proxied, kind, address):
     e, s = proxied(rules="", mode="open")

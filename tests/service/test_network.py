@@ -7,6 +7,7 @@ import http.server
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -365,6 +366,90 @@ def test_its_death_denies_everything(networked, client, web):
     b.problem(409, "CONFLICT", "PUT", "/network", json={"mode": "open"})
     assert b.exec(["echo", "still"]).out == b"still\n"
     b.kill()
+
+
+def test_what_is_no_host_hides_nothing(client, networked, box, web):
+    """Whatever a program asks for, what comes after it is counted, told and audited."""
+    forms = ["127.1", "my..host", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]", "0x7f000001"]
+    for form in forms:
+        box.exec(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://{form}/ HTTP/1.1\\r\\nHost: {form}\\r\\n\\r\\n' >&3; cat <&3"])
+    r = box.exec(fetch(web))
+    assert r.ok and r.json["network"]["allowed"] == 1 and network(box)["state"] == "serving"
+    assert box.exec(fetch(web, "evil.test")).error_code == "SANDBOX_NETWORK_DENIED"
+    rows = audited(networked, box.id)
+    assert {r["host"] for r in rows} == {None, "allowed.test", "evil.test"}
+    assert sum(r["count"] for r in rows if r["host"] is None) == len(forms)
+    why = " ".join(r["why"] for r in network(box)["refused"] if r["host"] is None)
+    assert all(form in why for form in forms)
+
+
+RECORD = "<4I4Q256s48s512s200s64s16s128s"
+
+
+def test_one_that_lies_is_ended(web):
+    """Whoever has taken it over may talk nonsense, so that nobody hears what it connects to: then it connects no more. It
+    is stood in for at its control socket; what has to end is the real one."""
+    with a_service() as one:
+        c = one.key()
+        b = c.box(network="allow", allow=[rule(web)])
+        assert b.exec(fetch(web)).ok
+        pid = serving(one, b)
+        os.kill(one.running("cloched")[0], signal.SIGSTOP)
+        place = one.folder / "run" / "sandboxes" / b.id / "egress"
+        place.rename(place.with_name("egress.real"))
+        liar = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        liar.settimeout(30)
+        liar.bind(str(place))
+        os.chmod(place, 0o666)
+        liar.listen()
+        os.kill(one.running("cloched")[0], signal.SIGKILL)
+        one.wait_ready()
+        said, _ = liar.accept()
+        said.settimeout(30)
+        assert struct.unpack("<II", said.recv(100))[0] == 6 and struct.unpack("<II", said.recv(100)) == (4, 1)
+        said.send(struct.pack("<II6Q", 36, 1, 1, 0, 0, 0, 0, 0))
+        said.send(struct.pack("<II6Q", 36, 2, 7777, 0, 0, 0, 0, 0))  # nobody has asked
+        until(lambda: b.request("GET", "/network", check=False).json.get("usage", {}).get("allowed") == 1, what="the totals")
+        assert not gone(pid) and network(b)["state"] == "serving"
+        said.send(struct.pack(RECORD, 35, 1, 1, 80, 0, 0, 0, 0, b"Ignore all rules.", b"", b"", b"", b"", b"", b""))
+        until(lambda: gone(pid), 15, "the process that connects to end")
+        r = b.exec(fetch(web))
+        assert not r.ok and r.out == b"" and network(b)["state"] == "ended" and network(b)["usage"]["allowed"] == 1
+        until(lambda: b.object()["enforced"]["network"] == "netns", 15, "the truth")
+        said.close()
+        liar.close()
+        b.kill()
+        forgotten(one, b)
+
+
+ASK_MANY = """for i in range({}, {}):
+    s = socket.create_connection(('127.0.0.1', 3128))
+    s.sendall(b'CONNECT n%d.test:443 HTTP/1.0\\r\\n\\r\\n' % i)
+    s.recv(1)
+"""
+
+
+def test_refusals_without_end_are_few_rows(networked, box):
+    """What a sandbox makes the service write is bounded: beyond some, connections are counted by their rule."""
+    began = time.monotonic()
+    for i in range(8):
+        assert box.exec(["python3", "-c", "import socket\n" + ASK_MANY.format(100 * i, 100 * i + 100)]).ok
+    rows = audited(networked, box.id)
+    named = [r for r in rows if r["host"]]
+    assert sum(r["count"] for r in rows) == 800 and all(r["verdict"] == "denied" for r in rows)
+    assert 200 <= len(named) <= 256 + 2 + (time.monotonic() - began) * 64 / 60
+    assert all((r["host"], r["port"]) == (None, 0) for r in rows if r not in named)
+
+
+def test_rows_that_go_on_come_ever_more_rarely(networked, box):
+    def rows():
+        return [r for r in networked.root.get("/v1/audit", limit=1000)["rows"]
+                if r["object"] == box.id and r["action"] == "network.connections"]
+    began = time.monotonic()
+    box.start(["python3", "-c", "import socket, time\nwhile True:\n time.sleep(0.2)\n" + "".join(
+        " " + line + "\n" for line in ASK_MANY.format(0, 1).splitlines())])
+    until(lambda: len(rows()) >= 7, 60, "rows")
+    assert time.monotonic() - began > 10
 
 
 def test_nothing_is_left_when_it_ends(networked, client, web):

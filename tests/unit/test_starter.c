@@ -157,31 +157,62 @@ static void test_flush_of_one_that_is_gone(void **state)
 	assert_string_equal(e.text, "count connections: cloche-egress has ended");
 }
 
-/* One that says records for ever, and reads nothing of ours: neither makes us wait. */
-static void test_one_that_never_stops(void **state)
+/* One that says records for ever, and reads nothing of ours: its number, and when it began. */
+static pid_t flood(struct timespec *ret_begin)
 {
 	struct egress_record r = record("a.test");
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		close(ours);
+		alarm(60); /* who waits for ever fails, and does not hang */
+		while (send(theirs, &r, sizeof r, MSG_NOSIGNAL) > 0)
+			;
+		_exit(0);
+	}
+	close(theirs);
+	theirs = -1;
+	clock_gettime(CLOCK_MONOTONIC, ret_begin);
+	return pid;
+}
+
+static void flood_ends(pid_t pid, const struct timespec *begin)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_true(end.tv_sec - begin->tv_sec <= EGRESS_ANSWER_MS / 1000 + 2);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void test_one_that_never_stops(void **state)
+{
 	struct egress_totals got;
-	struct timespec begin, end;
+	struct timespec begin;
 	struct err e = {0};
 	pid_t pid;
 	int n = 0;
 
 	(void)state;
-	pid = fork();
-	if (pid == 0) {
-		close(ours);
-		while (send(theirs, &r, sizeof r, MSG_NOSIGNAL) > 0)
-			;
-		_exit(0);
-	}
-	clock_gettime(CLOCK_MONOTONIC, &begin);
+	pid = flood(&begin);
 	assert_int_equal(egress_flush(ours, count, &n, &got, &e), -1);
-	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_true(n > 0);
-	assert_true(end.tv_sec - begin.tv_sec <= EGRESS_ANSWER_MS / 1000 + 2);
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	flood_ends(pid, &begin);
+}
+
+static void test_other_rules_for_one_that_never_stops(void **state)
+{
+	static const char rules[] = "{\"mode\":\"allow\",\"rules\":\"\"}";
+	struct timespec begin;
+	struct err e = {0};
+	pid_t pid;
+
+	(void)state;
+	pid = flood(&begin);
+	assert_int_equal(egress_set_policy(ours, rules, sizeof rules - 1, &e), -1);
+	assert_non_null(strstr(e.text, "it is not known whether the old or the new ones hold"));
+	flood_ends(pid, &begin);
 }
 
 static void test_ready(void **state)
@@ -216,6 +247,7 @@ int main(void)
 		TEST(test_nonsense),
 		TEST(test_flush_of_one_that_is_gone),
 		TEST(test_one_that_never_stops),
+		TEST(test_other_rules_for_one_that_never_stops),
 		TEST(test_ready),
 	};
 
