@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 
-enum { ID_DIGITS = 32, PORT_DIGITS = 5, DESTINATION_MAX = 9000 };
+enum { ID_DIGITS = 32, PORT_DIGITS = 5, DESTINATION_MAX = 9000, COOKIES_MAX = 200 };
 #define QUERY_NAME "cloche_token="
 
 /* ---- names ---- */
@@ -56,25 +56,27 @@ bool port_host_parse(const char *domain, const char *host, char ret_id[static 64
 
 /* ---- secrets ---- */
 
-/* The value of the first piece with this name in a list that sep parts; false: there is none, or it is no secret. */
-static bool find_piece(const char *list, const char *name, char sep, char ret[static SECRET_SIZE])
+/* The value of the next piece with this name in a list that sep parts, which moves on behind it; false: there is none. What is
+ * too long for a secret is "". */
+static bool next_piece(const char **list, const char *name, char sep, char ret[static SECRET_SIZE])
 {
 	size_t named = strlen(name);
+	const char *p = *list;
 
-	while (list && *list) {
-		const char *end = strchrnul(list, sep);
+	while (p && *p) {
+		const char *end = strchrnul(p, sep);
+		size_t n;
 
-		list += strspn(list, " ");
-		if (strncmp(list, name, named) == 0) {
-			size_t n = (size_t)(end - list) - named;
-
-			if (n >= SECRET_SIZE)
-				return false;
-			memcpy(ret, list + named, n);
+		p += strspn(p, " ");
+		*list = *end ? end + 1 : end;
+		if (strncmp(p, name, named) == 0) {
+			n = (size_t)(end - p) - named;
+			n = n < SECRET_SIZE ? n : 0;
+			memcpy(ret, p + named, n);
 			ret[n] = '\0';
 			return true;
 		}
-		list = *end ? end + 1 : end;
+		p = *list;
 	}
 	return false;
 }
@@ -109,6 +111,16 @@ static bool without_piece(const char *list, const char *name, char sep, char *re
 bool port_gate_cookies(const char *cookies, char *ret, size_t size)
 {
 	return cookies && without_piece(cookies, PORT_TOKEN_COOKIE "=", ';', ret, size) && *ret;
+}
+
+bool port_gate_query(const char *query, char *ret, size_t size)
+{
+	char ignored[SECRET_SIZE];
+	const char *list = query;
+
+	if (next_piece(&list, QUERY_NAME, '&', ignored))
+		return without_piece(query, QUERY_NAME, '&', ret, size);
+	return snprintf(ret, size, "%s", query ? query : "") < (int)size;
 }
 
 bool port_gate_may_set(const char *cookie)
@@ -158,7 +170,7 @@ bool port_gate_is_key(const char *authorization)
 	return authorization && strncasecmp(authorization, "Bearer clk_", 11) == 0;
 }
 
-/* Which secret it brought; false: none. */
+/* Which secret it brought in a field or the query; false: none. */
 static bool find_secret(struct call *c, char ret[static SECRET_SIZE])
 {
 	const char *field = exchange_field(c->x, PORT_TOKEN_FIELD);
@@ -168,12 +180,8 @@ static bool find_secret(struct call *c, char ret[static SECRET_SIZE])
 		snprintf(ret, SECRET_SIZE, "%s", strlen(field) < SECRET_SIZE ? field : "");
 		return true;
 	}
-	c->gate.in_query = find_piece(query, QUERY_NAME, '&', ret);
-	if (c->gate.in_query)
-		return true;
-	/* An old cookie is no hindrance to who has a key. */
-	return !port_gate_is_key(exchange_field(c->x, "authorization")) &&
-	       find_piece(exchange_field(c->x, "cookie"), PORT_TOKEN_COOKIE "=", ';', ret);
+	c->gate.in_query = next_piece(&query, QUERY_NAME, '&', ret);
+	return c->gate.in_query;
 }
 
 static int admit_secret(struct call *c, const char *secret, struct err *e)
@@ -201,16 +209,39 @@ static int admit_secret(struct call *c, const char *secret, struct err *e)
 	return 0;
 }
 
+/* A page of another sandbox under the same domain may set cookies of this name for all names there, which the browser sends
+ * first: any that is a share's will do. 0, 1 there is none, -1. */
+static int admit_cookie(struct call *c, struct err *e)
+{
+	const char *list = exchange_field(c->x, "cookie");
+	char secret[SECRET_SIZE];
+	int r = 1;
+
+	/* An old cookie is no hindrance to who has a key. */
+	if (port_gate_is_key(exchange_field(c->x, "authorization")))
+		return 1;
+	for (int i = 0; i < COOKIES_MAX && r != 0 &&
+			next_piece(&list, PORT_TOKEN_COOKIE "=", ';', secret);
+	     i++) {
+		r = admit_secret(c, secret, e);
+		if (r < 0 && e->code == PROBLEM_UNAVAILABLE)
+			return -1;
+	}
+	return r;
+}
+
 int port_gate_check(struct call *c, struct err *e)
 {
 	char secret[SECRET_SIZE];
+	int r;
 
 	if (check_origin(c->x, e) < 0)
 		return -1;
-	if (exchange_peer(c->x)->kind != PEER_TCP || !find_secret(c, secret))
+	if (exchange_peer(c->x)->kind != PEER_TCP)
 		return 1;
-	if (admit_secret(c, secret, e) < 0)
-		return -1;
+	r = find_secret(c, secret) ? admit_secret(c, secret, e) : admit_cookie(c, e);
+	if (r != 0)
+		return r;
 	if (c->gate.in_query && strcmp(exchange_method(c->x), "GET") != 0)
 		return err_set(e, 0,
 			       "cloche_token: in the query of a GET only, else in the field %s",

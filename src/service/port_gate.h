@@ -5,7 +5,7 @@
  * Behind such a name is the server inside and nothing of the API: a page that comes from it is of another origin than the
  * API and than every other sandbox. Who may come in: who may use the sandbox (unix socket, API key), and on TCP whoever has a
  * share's secret (store_share_*), as the field X-Cloche-Port-Token, or once as ?cloche_token= in a GET, which becomes a cookie
- * of that name alone. The cookie counts only in requests that the browser says come from that origin itself, or are a
+ * of that name alone (of several of that name, which others may have set, any that is a share's counts). The cookie counts only in requests that the browser says come from that origin itself, or are a
  * navigation to it. Neither secret nor cookie reaches the server inside.
  */
 #ifndef SERVICE_PORT_GATE_H
@@ -29,6 +29,8 @@ void port_gate_redirect(struct call *c);
 
 /* The cookies that are the server's, into ret; false when there are none, or too many. */
 bool port_gate_cookies(const char *cookies, char *ret, size_t size);
+/* The query without a share's secret, however else it came in, into ret; false: it does not fit. */
+bool port_gate_query(const char *query, char *ret, size_t size);
 /* May the server inside set this one? Not ours, and none for other names than its own. */
 bool port_gate_may_set(const char *cookie);
 

@@ -250,6 +250,40 @@ def test_a_share_is_a_cookie_after_one_redirect(service, web):
     web.expect(204, "DELETE", "/ports/8000/share")
 
 
+@pytest.mark.parametrize("way", ["field", "key", "cookie", "path", "unix"])
+def test_a_share_s_secret_in_the_query_never_reaches_the_server(service, tcp, web, way):
+    """However else who asks comes in."""
+    token = share(web, 8000)["token"]
+    key, host, path = f"Authorization: Bearer {tcp.secret}", name(web, 8000), "/a"
+    fields = {"field": [f"X-Cloche-Port-Token: {token}"], "key": [key], "cookie": [f"Cookie: cloche_port={token}"], "path": [key], "unix": []}[way]
+    if way == "path":
+        host, path = "localhost", f"{web.path}/ports/8000/a"
+    query = f"?x=1&cloche_token={token}&&y=2"
+    if way == "unix":
+        with service.root.socket() as s:
+            s.sendall(f"GET {path}{query} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            status, body = 200, b"".join(iter(lambda: s.recv(65536), b""))
+    else:
+        status, headers, body = ask(service, "GET", path + query, host, fields)
+        assert status == (303 if way in ("key", "cookie") else 200)  # in the query alone, or with what is no token: it becomes a cookie
+    assert token.encode() not in body
+    if status == 200:
+        assert b"GET /a?x=1&y=2 HTTP/1.1\n" in body, body
+    web.expect(204, "DELETE", "/ports/8000/share")
+
+
+def test_cookies_that_others_set_lock_nobody_out(service, web):
+    """A page of another sandbox sets one for the whole domain, with a longer path: the browser sends it first."""
+    token = share(web, 8000)["token"]
+    tossed = ["x", "", "cpt_" + 43 * "A", 300 * "y"]
+    for others in ([t] for t in tossed):
+        status, _, body = ask(service, "GET", "/", name(web, 8000), ["Cookie: " + "; ".join(f"cloche_port={t}" for t in [*others, token, *others])])
+        assert status == 200 and b"cloche_port" not in body, others
+    assert ask(service, "GET", "/", name(web, 8000), ["Cookie: " + "; ".join(f"cloche_port={t}" for t in [*tossed, token])])[0] == 200
+    assert ask(service, "GET", "/", name(web, 8000), ["Cookie: " + "; ".join(f"cloche_port={t}" for t in tossed)])[0] == 401
+    web.expect(204, "DELETE", "/ports/8000/share")
+
+
 def test_a_redirect_leads_nowhere_else(service, web):
     token = share(web, 8000)["token"]
     for path in ("//evil.test/", "/\\evil.test/", "/%2f/evil.test/", "/a\r\nX: y"):
