@@ -15,6 +15,7 @@
 
 #include "egress/credential.h"
 #include "egress/egress.h"
+#include "egress/forward.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
@@ -55,7 +56,7 @@ static enum step give_up(struct connection *c, const struct failure *f)
 
 enum step connect_deny(struct connection *c, const struct network_answer *a)
 {
-	struct failure f = {403, "network_denied", 2, "", a->rule};
+	struct failure f = {403, "network_denied", 2, "", a->rule, a->missing};
 
 	record_rule(&c->record, a);
 	record_end(c, EGRESS_DENIED, NULL);
@@ -341,8 +342,12 @@ enum step connect_begin(struct connection *c)
 	c->upstream = NULL;
 	record_begin(c);
 	decide(c, &ask, &a);
-	if (a.verdict == VERDICT_DENY || used_up(c->egress, a.why, sizeof a.why))
+	if (a.verdict == VERDICT_DENY)
 		return connect_deny(c, &a);
+	if (used_up(c->egress, a.why, sizeof a.why)) {
+		a.rule = NULL; /* it would allow it */
+		return connect_deny(c, &a);
+	}
 	c->egress->begun++;
 	record_rule(&c->record, &a);
 	c->verdict = a.verdict;
@@ -383,6 +388,18 @@ static bool judge_address(struct connection *c, struct network_answer *a)
 	       address_allowed(c, &to, a);
 }
 
+/* As forward.c has it for a new one: what is looked at or added to needs a rule that says WEBSOCKET. */
+static bool may_stay_upgraded(struct connection *c, const struct network_answer *a)
+{
+	const struct network_ask ask = ask_of(c);
+	struct network_answer all;
+
+	if (!c->forward || !c->forward->upgrade || a->websocket)
+		return true;
+	decide(c, &ask, &all);
+	return all.verdict == VERDICT_ALLOW;
+}
+
 static bool still_allowed(struct connection *c, struct network_answer *a)
 {
 	struct network_ask ask = ask_of(c);
@@ -391,9 +408,16 @@ static bool still_allowed(struct connection *c, struct network_answer *a)
 	decide(c, &ask, a);
 	if (a->verdict == VERDICT_DENY)
 		return false;
-	/* What is relayed unseen cannot be looked into any more; what is asked for by requests is, by the next one. */
-	if (a->verdict == VERDICT_LOOK && !c->forward && !c->attempt) {
+	/* What is relayed unseen cannot be looked into any more; what waits to be opened is, and what is asked for by requests,
+	 * by the next one. */
+	if (a->verdict == VERDICT_LOOK && c->verdict != VERDICT_LOOK && !c->forward &&
+	    !c->attempt) {
 		snprintf(a->why, sizeof a->why, "the new policy has to look into it");
+		return false;
+	}
+	if (!may_stay_upgraded(c, a)) {
+		snprintf(a->why, sizeof a->why,
+			 "an upgrade to WebSocket, which no rule allows here any more");
 		return false;
 	}
 	c->verdict = a->verdict;

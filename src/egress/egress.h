@@ -144,6 +144,7 @@ struct failure {
 	unsigned char socks; /* RFC 1928, 6 */
 	char detail[256];
 	const char *rule; /* that denies, NULL none */
+	bool missing;     /* a rule that allows it, which is the remedy */
 };
 
 struct connection {

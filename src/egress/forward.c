@@ -64,6 +64,7 @@ static enum step deny_request(struct connection *c, const struct network_answer 
 	record_put(c->egress, &r);
 	snprintf(f.detail, sizeof f.detail, "%s", a->why);
 	f.rule = a->rule;
+	f.missing = a->missing;
 	return answer_failure(c, &f);
 }
 

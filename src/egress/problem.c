@@ -27,7 +27,7 @@ static const char *title_of(int status)
 
 static json_t *text_or_null(const char *text)
 {
-	json_t *j = *text ? json_string(text) : NULL;
+	json_t *j = text && *text ? json_string(text) : NULL;
 
 	return j ? j : json_null();
 }
@@ -41,9 +41,11 @@ static json_t *document(const struct connection *c, const struct failure *f, con
 
 	if (!j || f->status != 403)
 		return j;
+	/* A quota, an address, a spelling: no rule of this form would help, and the detail says what it is. */
+	json_object_set_new(j, "rule",
+			    f->missing ? json_string("no rule") : text_or_null(f->rule));
 	snprintf(allow, sizeof allow, "--allow %s", place);
-	json_object_set_new(j, "rule", json_string(f->rule ? f->rule : "no rule"));
-	if (!f->rule)
+	if (f->missing)
 		json_object_set_new(j, "remedy", json_string(allow));
 	return j;
 }

@@ -169,6 +169,7 @@ static void say(struct network_answer *ret, enum network_verdict verdict,
 		const struct network_rule *r, bool is_ceiling, const char *why)
 {
 	ret->verdict = verdict;
+	ret->missing = false;
 	ret->rule = r ? r->text : NULL;
 	ret->source = !r && !is_ceiling && verdict != VERDICT_DENY ? "mode open"
 								   : source_of(r, is_ceiling);
@@ -195,6 +196,7 @@ static void deny_without_rule(struct network_answer *ret, const struct network_a
 		snprintf(why, sizeof why, "no rule%s allows %.130s:%u",
 			 is_ceiling ? " of the operator's" : "", ask->host, ask->port);
 	say(ret, VERDICT_DENY, NULL, is_ceiling, why);
+	ret->missing = !is_ceiling;
 }
 
 static const struct network_credential *credential_of(const struct network_policy *p,

@@ -345,6 +345,22 @@ def test_PX_05_an_address_that_carries_another_is_no_host(proxied, address):
     assert code == 2 and [(r.verdict, r.host, r.address, r.port) for r in e.records] == [("denied", "", address, 443)]
 
 
+@pytest.mark.parametrize("rules, host, rule, detail", [
+    ("max-connections 1\nallow api.test:{port} within=127.0.0.0/8", "api.test", None, "max-connections"),
+    ("", "api.test", None, "this machine itself, which no rule names (within=)"),  # mode open, no within=
+    ("allow api.test:{port}", "127.1", None, "neither a host name"),
+    ("allow api.test:{port}\ndeny no.test", "no.test", "deny no.test", "a rule denies it"),
+    ("allow api.test:{port}", "no.test", "no rule", "no rule allows"),
+])
+def test_what_would_help_is_said_only_where_it_would(proxied, rules, host, rule, detail):
+    e, s = proxied(rules=rules, mode="allow" if rules else "open")
+    if "max" in rules:
+        assert e.send(get(f"{host}:{s.port}", "/", "Connection: close\r\n")).startswith(b"HTTP/1.1 200")
+    p = refused(e.send(get(f"{host}:{s.port}")), host, s.port)
+    assert p["rule"] == rule and detail in p["detail"]
+    assert p.get("remedy") == (f"--allow {host}:{s.port}" if rule == "no rule" else None)
+
+
 def test_a_rule_with_tabs_in_it(proxied):
     e, s = proxied(rules="allow GET\thttp://api.test:{port}/a\twithin=127.0.0.0/8\ndeny\tno.test")
     assert e.send(get(f"api.test:{s.port}", "/a", "Connection: close\r\n")).startswith(b"HTTP/1.1 200")

@@ -207,6 +207,30 @@ def test_PX_25_websocket_is_refused_unless_a_rule_says_so(opened):
         assert egress.read_exactly(c, 40) == b"GET /x HTTP/1.1\r\nAuthorization: mine\r\n\r\n"  # nothing is added any more
 
 
+def test_PX_20_the_same_policy_again_cuts_nothing(proxied, authority, tls):
+    """Neither a tunnel whose TLS is still to be opened, nor a WebSocket; one without WEBSOCKET cuts that."""
+    def switch(peer, _):
+        if peer.head() is not None:
+            peer.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            egress.echo(peer, None)
+    both = "allow GET,WEBSOCKET https://api.test:{port}/* within=127.0.0.0/8"
+    e, s = proxied(switch, rules=both, tls=tls, upstream_ca=authority.text)
+    c, head = e.connect("api.test", s.port)
+    assert head.startswith("HTTP/1.1 200")
+    e.policy(both.format(port=s.port))
+    with certs.client(e.ca).wrap_socket(c, server_hostname="api.test") as t:
+        t.sendall(f"GET / HTTP/1.1\r\nHost: api.test:{s.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
+        assert egress.read_head(t).startswith("HTTP/1.1 101")
+        e.policy(both.format(port=s.port))
+        t.sendall(b"still")
+        assert egress.read_exactly(t, 5) == b"still"
+        e.policy(both.format(port=s.port).replace("GET,WEBSOCKET ", ""))  # any method, but not that
+        with contextlib.suppress(OSError):
+            assert t.recv(1) == b""
+    e.flush()
+    assert [r.verdict for r in e.records] == ["denied"] and "WebSocket" in e.records[0].why
+
+
 # --------------------------------------------------------------------------------------------------------- relayed unseen
 
 
