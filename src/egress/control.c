@@ -16,7 +16,7 @@ struct client {
 	struct client *next;
 	struct egress *egress;
 	int fd, mask;
-	bool gone;	 /* hung up: freed when its poll is closed */
+	bool gone;       /* hung up: freed when its poll is closed */
 	bool may_change; /* the policy */
 	bool watches;
 	uint32_t place; /* the next record it gets */

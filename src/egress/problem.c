@@ -42,8 +42,7 @@ static json_t *document(const struct connection *c, const struct failure *f, con
 	if (!j || f->status != 403)
 		return j;
 	/* A quota, an address, a spelling: no rule of this form would help, and the detail says what it is. */
-	json_object_set_new(j, "rule",
-			    f->missing ? json_string("no rule") : text_or_null(f->rule));
+	json_object_set_new(j, "rule", f->missing ? json_string("no rule") : text_or_null(f->rule));
 	snprintf(allow, sizeof allow, "--allow %s", place);
 	if (f->missing)
 		json_object_set_new(j, "remedy", json_string(allow));

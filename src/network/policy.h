@@ -106,9 +106,9 @@ enum network_verdict {
 
 struct network_answer {
 	enum network_verdict verdict;
-	bool passthrough;       /* TLS must not be opened */
-	bool websocket;         /* a rule that allows it has WEBSOCKET among its methods */
-	bool missing;           /* denied, and an allow rule of the request for this host and port is what there is not */
+	bool passthrough; /* TLS must not be opened */
+	bool websocket;   /* a rule that allows it has WEBSOCKET among its methods */
+	bool missing; /* denied, and an allow rule of the request for this host and port is what there is not */
 	const char *rule;       /* its text, or NULL when none fits; lives as long as the policy */
 	const char *source;     /* "operator", "request", "preset pypi", "mode open" */
 	const char *credential; /* name, or NULL */

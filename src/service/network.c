@@ -48,11 +48,11 @@ struct network {
 	struct network_usage usage; /* of this connection */
 	uint64_t failed;
 	struct egress_totals totals; /* its own count, since its beginning */
-	bool cut;              /* the spawner has killed it */
-	uint64_t cut_us;       /* to be asked for, 0: not due */
-	uint64_t pace_ms;      /* from a connection to the row with it */
-	uint64_t written_us;   /* the last row that was due */
-	uint64_t named_us;     /* when all that were named are made up for */
+	bool cut;                    /* the spawner has killed it */
+	uint64_t cut_us;             /* to be asked for, 0: not due */
+	uint64_t pace_ms;            /* from a connection to the row with it */
+	uint64_t written_us;         /* the last row that was due */
+	uint64_t named_us;           /* when all that were named are made up for */
 	struct row rows[NAMED_MAX + MERGED_MAX];
 	size_t row_count, named;
 	uint64_t unlisted; /* alike no row, and there was no room */

@@ -220,8 +220,8 @@ static int admit_cookie(struct call *c, struct err *e)
 	/* An old cookie is no hindrance to who has a key. */
 	if (port_gate_is_key(exchange_field(c->x, "authorization")))
 		return 1;
-	for (int i = 0; i < COOKIES_MAX && r != 0 &&
-			next_piece(&list, PORT_TOKEN_COOKIE "=", ';', secret);
+	for (int i = 0;
+	     i < COOKIES_MAX && r != 0 && next_piece(&list, PORT_TOKEN_COOKIE "=", ';', secret);
 	     i++) {
 		r = admit_secret(c, secret, e);
 		if (r < 0 && e->code == PROBLEM_UNAVAILABLE)

@@ -158,8 +158,7 @@ static void write_head(struct text *t, struct call *c)
 	char query[HEAD_MAX];
 
 	t->full |= !port_gate_query(exchange_raw_query(x), query, sizeof query);
-	add(t, "%s %s%s%s HTTP/1.1\r\n", exchange_method(x), raw_rest(x), *query ? "?" : "",
-	    query);
+	add(t, "%s %s%s%s HTTP/1.1\r\n", exchange_method(x), raw_rest(x), *query ? "?" : "", query);
 	write_own_fields(t, c);
 	for (size_t i = 0; exchange_field_at(x, i, &name, &value); i++)
 		if (!is_in(name, dropped, ARRAY_SIZE(dropped)) && !is_of_connection(x, name))

@@ -118,8 +118,8 @@ void changes_event(struct spawner *s, struct change *c)
 	if (n != sizeof r) {
 		r = (struct report){0};
 		err_set(&r.err, 0,
-				"the change was given up: it is not known whether the old or the new rules "
-				"hold, change them again or end the sandbox");
+			"the change was given up: it is not known whether the old or the new rules "
+			"hold, change them again or end the sandbox");
 	}
 	r.err.text[sizeof r.err.text - 1] = r.err.stage[sizeof r.err.stage - 1] = '\0';
 	if (r.done)

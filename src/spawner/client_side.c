@@ -161,8 +161,8 @@ static void list(struct spawner *s, uint32_t sequence)
 
 static void cut(struct spawner *s, const char *id)
 {
-	_cleanup_close_ int folder = openat(s->place.sandboxes, id,
-					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int folder =
+		openat(s->place.sandboxes, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (folder >= 0)
 		egress_end(folder);
