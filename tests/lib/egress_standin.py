@@ -84,8 +84,9 @@ class Standin:
     def record(self, host, port):
         self.records += 1
         self.denied += 1
-        r = struct.pack("<4I4Q256s48s512s200s64s16s128s", 35, self.records, 0, port, 0, 0, 3, 5, host.encode(), b"", b"", b"no rule",
-                        b"", b"", b"")
+        carries = host.startswith("64:ff9b::")  # another one: an address, and no host
+        r = struct.pack("<4I4Q256s48s512s200s64s16s128s", 35, self.records, 0, port, 0, 0, 3, 5, b"" if carries else host.encode(),
+                        host.encode() if carries else b"", b"", b"no rule", b"", b"", b"")
         try:
             self.control.send(r[:-1] if "lie" in self.does else r)
         except OSError:
