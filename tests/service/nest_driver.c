@@ -389,8 +389,11 @@ static void obey(char *line)
 	struct err e = {0};
 
 	if (strcmp(word, "cell") == 0) {
-		if (make(&cells[cell_count], &e) < 0)
-			die(&e);
+		if (make(&cells[cell_count], &e) < 0) {
+			printf("failed\t%s\t%s\n", e.stage, e.text);
+			fflush(stdout);
+			return;
+		}
 		printf("cell\t%d\t%d\n", cell_count, host_pid(cells[cell_count].cell.pidfd));
 		cell_count += cell_count < CELLS_MAX - 1;
 	} else if (strcmp(word, "join") == 0) {
