@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """An init that somebody has taken over: it says to cloched whatever it likes, or nothing. A run of it ends all the same, in
 time and with a true reason."""
+import contextlib
 import os
+import queue
 import signal
 import socket
 import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import contract
 import pytest
 import service as services
 from test_adopted import cloched_of
+from test_pool import comm, metric, parent_of, prepared, settled
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 BEGUN = struct.pack("<IBBxxII", 8, 96, 0, 1, 2)
@@ -118,3 +122,87 @@ def test_one_that_says_nothing_after_a_restart(mine):
             end = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{run['id']}")), 15)
     assert end["result"]["reason"] == "lost" and end["result"]["retryable"], end
     box.kill()
+
+
+# ------------------------------------------------------------------------------------- one that is being prepared
+
+
+@pytest.fixture
+def preparing():
+    """A service, and the folder of a sandbox that it is about to begin to talk to, standing still until go()."""
+    with services.Service({"pool": 1, "pool_floor": 1}) as one:
+        assert one.root.run(language="bash", code="echo 1").out == b"1\n"
+        prepared(one.root)
+        settled(one)
+        spawner = next(p for p in one.processes() if comm(p) == "cloche-spawner" and comm(parent_of(p)) == "cloche-serve")
+        one.spawner, mine = spawner, cloched_of(one)
+        folders = one.folder / "run" / "sandboxes"
+        was = set(os.listdir(folders))
+        try:
+            os.kill(spawner, signal.SIGSTOP)
+            os.utime(one.config)  # so what is prepared goes, and another one is asked for
+            contract.until(lambda: metric(one.root, "cloche_pool_making") == 1, 10)
+            os.kill(mine, signal.SIGSTOP)
+            os.kill(spawner, signal.SIGCONT)
+            new = contract.until(lambda: [f for f in os.listdir(folders) if f not in was and (folders / f / "ctl").exists()], 10)
+            contract.until(lambda: not was & set(os.listdir(folders)), 10)
+            time.sleep(0.3)  # nothing tells that the answer is in the socket
+            yield one, folders / new[0], lambda: os.kill(mine, signal.SIGCONT)
+        finally:
+            for pid in (spawner, mine):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+class Prepared:
+    """What answers in the place of the init of one that is being prepared, and knows when it is told to start something."""
+
+    def __init__(self, one, folder):
+        self.told, self.hung_up, self.say = threading.Event(), threading.Event(), queue.Queue()
+        self.init = TakenOver(one, SimpleNamespace(id=folder.name), self.answer)
+        self.init.real.unlink()
+
+    def answer(self, peer, real, path):
+        assert peer.recv(65536)
+        self.told.set()
+        threading.Thread(target=self.listen, args=(peer, ), daemon=True).start()
+        data = self.say.get(timeout=30)
+        peer.sendall(data) if data else peer.shutdown(socket.SHUT_RDWR)
+
+    def listen(self, peer):
+        with contextlib.suppress(OSError):
+            while peer.recv(65536):
+                pass
+        self.hung_up.set()
+
+
+@pytest.mark.parametrize("says", [b"", BEGUN], ids=["hangs up", "has begun"])
+def test_one_that_speaks_after_its_end(preparing, says):
+    """The spawner's word comes first: it is not handed over, and nobody waits for its end for ever."""
+    one, folder, go = preparing
+    fake = Prepared(one, folder)
+    with fake.init:
+        go()
+        assert fake.told.wait(10)
+        inits = [p for p in one.processes() if "memfd:cloche-in" in comm(p)]
+        assert len(inits) == 1
+        os.kill(inits[0], signal.SIGKILL)
+        contract.until(lambda: not (folder / "meta").exists(), 10)
+        assert metric(one.root, "cloche_pool_making") == 1
+        fake.say.put(says)
+        contract.until(lambda: metric(one.root, "cloche_pool_making") == 0, 10)
+        time.sleep(0.5)  # an end that does not come has no event
+        assert metric(one.root, "cloche_pool_ready") == 0
+        assert metric(one.root, "cloche_sandboxes_dying") == 0
+
+
+def test_one_whose_spawner_went_away_is_not_talked_to(preparing):
+    """The next one is told to kill it: it is nobody's, whatever it says then."""
+    one, folder, go = preparing
+    fake = Prepared(one, folder)
+    with fake.init:
+        go()
+        assert fake.told.wait(10)
+        os.kill(one.spawner, signal.SIGKILL)
+        assert fake.hung_up.wait(5)
+        contract.until(lambda: not folder.exists(), 10)
