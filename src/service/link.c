@@ -292,7 +292,8 @@ static int add(struct link *l, enum spawner_type type, const char *id, bool many
 	/* Ends are asked for once, and there are no more of them than sandboxes: the bound is for what
 	 * clients can ask for again and again. */
 	bool always = type == SPAWNER_KILL || type == SPAWNER_DISCARD || type == SPAWNER_RELEASE;
-	struct waiting *w = always || l->count < MOST_WAITING ? waiting_new(type, done, data) : NULL;
+	struct waiting *w =
+		always || l->count < MOST_WAITING ? waiting_new(type, done, data) : NULL;
 
 	if (!w)
 		return -1;

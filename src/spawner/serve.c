@@ -148,7 +148,8 @@ static void hear_last_words(struct spawner *s)
 	struct pollfd p = {.fd = s->client, .events = POLLIN};
 	uint64_t until = now_ms() + LAST_WORDS_MS;
 
-	while (s->client >= 0 && !s->out && now_ms() < until && poll(&p, 1, 0) > 0 && p.revents & POLLIN)
+	while (s->client >= 0 && !s->out && now_ms() < until && poll(&p, 1, 0) > 0 &&
+	       p.revents & POLLIN)
 		client_event(s, EPOLLIN);
 }
 
