@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -84,5 +85,9 @@ int command_adopt(struct kept *k, struct command *m, const struct start_record *
 	memset(fds, -1, JOINED_FDS * sizeof *fds);
 	if (r == 0 && fcntl(m->in, F_SETFL, O_NONBLOCK) < 0)
 		r = -errno;
-	return r < 0 ? r : k->g->joined;
+	if (r < 0) { /* whatever it may have begun is over before another begins in its place */
+		kill(k->g->joined, SIGKILL);
+		return r;
+	}
+	return k->g->joined;
 }

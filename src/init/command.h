@@ -53,7 +53,7 @@ struct command *command_find(const struct kept *k, uint32_t number);
 bool command_is_dead(pid_t pid);
 
 /* adopt.c: what has joined becomes the command: it is told arguments, folder and environment, and then waits for
- * its code. Its pid, or -errno: then it is gone, and has run nothing. */
+ * its code. Its pid, or -errno: then it has been killed, so that no other can run beside it. */
 int command_adopt(struct kept *k, struct command *m, const struct start_record *start,
 		  char *strings, size_t size, const char **ret_what);
 

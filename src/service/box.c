@@ -353,11 +353,11 @@ enum reason box_judge_end(const struct stored_sandbox *s, const struct spawner_e
 {
 	if (s->verdict >= 0)
 		return (enum reason)s->verdict;
-	if (!ended->known)
-		return REASON_LOST;
-	if (ended->signaled && ended->status == SIGKILL && ended->counters.oom_kills > 0)
+	/* How the init of a nest's cell died is known to nobody here: its counters tell. */
+	if (ended->counters.oom_kills > 0 &&
+	    (!ended->known || (ended->signaled && ended->status == SIGKILL)))
 		return REASON_OOM;
-	return REASON_RUNTIME_CRASH;
+	return ended->known ? REASON_RUNTIME_CRASH : REASON_LOST;
 }
 
 static void ignore_answer(void *data, const struct spawner_header *message)

@@ -23,6 +23,7 @@ enum {
 struct waiting {
 	struct waiting *next;
 	int64_t sequence; /* -1: not sent yet */
+	int errnum;       /* and it cannot be: it is refused by the loop */
 	link_answer done;
 	void *data;
 	bool pulling; /* its image, first: counts no more as being made */
@@ -36,8 +37,7 @@ struct creation {
 	struct spawner_create request;
 	int fds[SPEC_MAX_VOLUMES];
 	size_t fd_count;
-	link_answer done;
-	void *data;
+	struct waiting *waiting; /* what it becomes when it is sent */
 };
 
 struct link {
@@ -84,6 +84,7 @@ static void creation_done(struct creation *c)
 {
 	for (size_t i = 0; i < c->fd_count; i++)
 		close(c->fds[i]);
+	free(c->waiting);
 	free(c);
 }
 
@@ -93,7 +94,7 @@ static void fail_creations(struct link *l)
 
 	l->being_made = 0;
 	while ((c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations))) {
-		c->done(c->data, NULL);
+		c->waiting->done(c->waiting->data, NULL);
 		creation_done(c);
 	}
 }
@@ -169,8 +170,41 @@ static int send_one(struct link *l, struct waiting *w)
 static void send_unsent(struct link *l)
 {
 	for (struct waiting *w = l->first; w; w = w->next)
-		if (w->sequence < 0 && (send_one(l, w) < 0 || w->sequence < 0))
+		if (w->sequence < 0 && !w->errnum && (send_one(l, w) < 0 || w->sequence < 0))
 			return;
+}
+
+/* The last one may be gone: what comes next goes where it was. */
+static void answer_one(struct link *l, struct waiting **at, const struct spawner_header *message)
+{
+	struct waiting *w = *at;
+
+	*at = w->next;
+	if (!*at)
+		l->last = at;
+	l->count--;
+	if (w->type == SPAWNER_CREATE && !w->pulling)
+		l->being_made--;
+	w->done(w->data, message);
+	free(w);
+}
+
+/* Whoever is told may ask again, and be told again by the next turn of the loop. */
+static void refuse_unsendable(struct link *l)
+{
+	struct waiting **at = &l->first;
+
+	while (*at && !(*at)->errnum)
+		at = &(*at)->next;
+	if (*at) {
+		struct spawner_refused m = {.header = {SPAWNER_REFUSED, 0},
+					    .code = CODE_SANDBOX_CREATE_FAILED,
+					    .errnum = (uint32_t)(*at)->errnum,
+					    .stage = "spawner"};
+
+		snprintf(m.text, sizeof m.text, "ask the spawner: %s", strerror((*at)->errnum));
+		answer_one(l, at, &m.header);
+	}
 }
 
 static void answer(struct link *l, const union spawner_message *m)
@@ -192,14 +226,7 @@ static void answer(struct link *l, const union spawner_message *m)
 			l->ops->on_pulling(l->context, m->pulling.id);
 			return;
 		}
-		*at = w->next;
-		if (!*at)
-			l->last = at;
-		l->count--;
-		if (w->type == SPAWNER_CREATE && !w->pulling)
-			l->being_made--;
-		w->done(w->data, &m->header);
-		free(w);
+		answer_one(l, at, &m->header);
 	}
 }
 
@@ -213,8 +240,10 @@ static void on_ready(uv_poll_t *p, int status, int events)
 		go_down(l);
 		return;
 	}
-	if (events & UV_WRITABLE)
+	if (events & UV_WRITABLE) {
+		refuse_unsendable(l);
 		send_unsent(l);
+	}
 	send_creations(l);
 	while (r > 0 && !uv_is_closing((uv_handle_t *)&l->poll) &&
 	       (r = spawner_receive(&l->client, &m)) > 0) {
@@ -241,23 +270,38 @@ static void on_hello(void *data, const struct spawner_header *message)
 	l->ops->on_up(l->context);
 }
 
+static struct waiting *waiting_new(enum spawner_type type, link_answer done, void *data)
+{
+	struct waiting *w = calloc(1, sizeof *w);
+
+	if (w)
+		*w = (struct waiting){.sequence = -1, .done = done, .data = data, .type = type};
+	return w;
+}
+
+static void append(struct link *l, struct waiting *w)
+{
+	*l->last = w;
+	l->last = &w->next;
+	l->count++;
+}
+
 static int add(struct link *l, enum spawner_type type, const char *id, bool many, int64_t sequence,
 	       link_answer done, void *data)
 {
 	/* Ends are asked for once, and there are no more of them than sandboxes: the bound is for what
 	 * clients can ask for again and again. */
 	bool always = type == SPAWNER_KILL || type == SPAWNER_DISCARD || type == SPAWNER_RELEASE;
-	struct waiting *w = always || l->count < MOST_WAITING ? calloc(1, sizeof *w) : NULL;
+	struct waiting *w =
+		always || l->count < MOST_WAITING ? waiting_new(type, done, data) : NULL;
 
 	if (!w)
 		return -1;
-	*w = (struct waiting){
-		.sequence = sequence, .done = done, .data = data, .many = many, .type = type};
+	w->sequence = sequence;
+	w->many = many;
 	if (id)
 		snprintf(w->id, sizeof w->id, "%s", id);
-	*l->last = w;
-	l->last = &w->next;
-	l->count++;
+	append(l, w);
 	return 0;
 }
 
@@ -338,6 +382,7 @@ static void send_creations(struct link *l)
 {
 	while (l->up && l->being_made < AT_A_TIME && l->ops->may_create(l->context)) {
 		struct creation *c = l->next ? TAKE_PTR(l->next) : quota_queue_pop(l->creations);
+		struct waiting *w;
 		int64_t sequence;
 
 		if (!c)
@@ -351,12 +396,14 @@ static void send_creations(struct link *l)
 			watch(l);
 			return;
 		}
-		if (sequence < 0 ||
-		    add(l, SPAWNER_CREATE, NULL, false, sequence, c->done, c->data) < 0)
-			c->done(c->data, NULL);
-		else
-			l->being_made++;
+		w = TAKE_PTR(c->waiting);
 		creation_done(c);
+		w->sequence = sequence < 0 ? -1 : sequence;
+		w->errnum = sequence < 0 ? (int)-sequence : 0;
+		append(l, w);
+		l->being_made++;
+		if (w->errnum)
+			watch(l);
 	}
 }
 
@@ -368,14 +415,13 @@ int link_create(struct link *l, const char *owner, const struct spawner_create *
 	if (!c)
 		return -1;
 	c->request = *request;
-	c->done = done;
-	c->data = data;
+	c->waiting = waiting_new(SPAWNER_CREATE, done, data);
 	for (; c->fd_count < fd_count; c->fd_count++) {
 		c->fds[c->fd_count] = fcntl(fds[c->fd_count], F_DUPFD_CLOEXEC, 0);
 		if (c->fds[c->fd_count] < 0)
 			break;
 	}
-	if (c->fd_count < fd_count || quota_queue_push(l->creations, owner, c) < 0) {
+	if (!c->waiting || c->fd_count < fd_count || quota_queue_push(l->creations, owner, c) < 0) {
 		creation_done(c);
 		return -1;
 	}

@@ -58,6 +58,7 @@ struct prepared {
 	struct pool_handed handed;
 	struct talk *talk; /* while what shall wait is started */
 	bool joined;
+	bool ended; /* and released, before what is said with it tells */
 	uint64_t made_us;
 	struct image_sources images; /* as of before it was asked for */
 };
@@ -144,7 +145,7 @@ static void failed(struct prepared *x, bool made)
 	else
 		x->kind->waits = FAILED_WAITS_LOOKS;
 	p->counts.failed++;
-	if (made)
+	if (made && !x->ended)
 		drop_sandbox(p, x->handed.created.id);
 	free(x);
 }
@@ -181,7 +182,8 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 	struct prepared *x = talk_data(t);
 	struct begun_record begun;
 
-	if (f->type == FRAME_BEGUN && begun_record_decode(payload, f->size, &begun) == 0) {
+	if (!x->ended && f->type == FRAME_BEGUN &&
+	    begun_record_decode(payload, f->size, &begun) == 0) {
 		x->handed.number = begun.number;
 		ready(x);
 	} else {
@@ -630,16 +632,24 @@ bool pool_on_ended(struct service *v, const char *id)
 		}
 		for (struct prepared *x = k->making; x; x = x->next)
 			if (strcmp(x->handed.created.id, id) == 0)
-				return true; /* its conversation tells */
+				return x->ended = true; /* its conversation tells the rest */
 	}
 	return false;
 }
 
 void pool_forget(struct service *v)
 {
-	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next)
+	/* recover.c finds no row of any, and has it killed. */
+	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next) {
 		while (k->ready)
-			free(take_oldest(k)); /* recover.c finds no row of it, and has it killed */
+			free(take_oldest(k));
+		while (k->making) { /* all that are left: link.c has told the others first */
+			struct prepared *x = k->making;
+
+			making_done(x);
+			free(x);
+		}
+	}
 }
 
 void pool_start(struct service *v)

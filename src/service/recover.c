@@ -18,7 +18,7 @@
 #include "service/run.h"
 #include "service/tell.h"
 
-enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000 };
+enum { LIVE_MAX = 65536, RUNS_MAX = 1000, AGAIN_MS = 1000, SILENT_S = 10 };
 
 struct list {
 	struct service *service;
@@ -163,10 +163,12 @@ static void find_commands(struct box *b)
 		return;
 	}
 	t = box_talk(b, &search_ops, s, &e);
-	if (t)
-		talk_send(t, FRAME_LIST, NULL, 0, NULL, 0);
-	else
+	if (!t) {
 		search_done(s);
+		return;
+	}
+	talk_limit(t, SILENT_S);
+	talk_send(t, FRAME_LIST, NULL, 0, NULL, 0);
 }
 
 /* ---- sandboxes ---- */

@@ -35,6 +35,7 @@ static void begin(struct run *r);
 static void next_file(struct run *r);
 static void start_command(struct run *r);
 static void start_anew(struct run *r);
+static void sandbox_is_going(struct run *r);
 static void command_is_over(struct run *r);
 static void finish(struct run *r);
 
@@ -232,15 +233,22 @@ static void stop_command(struct run *r, enum reason verdict)
 
 static void arm(struct run *r);
 
+/* Of one that is dead already the file may be another's, which has used less. */
+static bool has_used_its_cpu_time(struct run *r)
+{
+	uint64_t limit = r->spec.cpu_time_us, cpu;
+
+	return limit != SPEC_UNLIMITED && r->cpu_known && box_cpu_us(r->box, &cpu) &&
+	       cpu > r->cpu_before && cpu - r->cpu_before >= limit;
+}
+
 static void look(struct run *r, uint64_t now)
 {
 	const struct spec *s = &r->spec;
-	uint64_t cpu;
 
 	if (now - r->started_us >= s->timeout_us)
 		stop_command(r, REASON_TIMEOUT);
-	else if (s->cpu_time_us != SPEC_UNLIMITED && r->cpu_known && box_cpu_us(r->box, &cpu) &&
-		 cpu - r->cpu_before >= s->cpu_time_us)
+	else if (has_used_its_cpu_time(r))
 		stop_command(r, REASON_CPU_TIME);
 	else if (s->idle_timeout_us != SPEC_UNLIMITED &&
 		 now >= r->last_output_us + s->idle_timeout_us)
@@ -375,6 +383,10 @@ static void on_failed(struct run *r, const struct failed_record *failed)
 
 static void on_begun(struct run *r, const struct begun_record *begun)
 {
+	if (r->started) { /* it has begun already: its clocks run from then */
+		sandbox_is_going(r);
+		return;
+	}
 	r->number = begun->number;
 	r->taking = false;
 	histogram_add(&r->service->metrics.begin, now_us() - r->asked_us);

@@ -95,6 +95,15 @@ static bool is_job(const struct job *j, const char *id)
 	return j && strcmp(j->request.id, id) == 0;
 }
 
+void creation_cancelled(struct spawner *s, const struct queued *q)
+{
+	struct err e = {.code = CODE_SANDBOX_KILLED};
+
+	snprintf(e.text, sizeof e.text, "%s: killed before it was made", q->job->request.id);
+	client_refuse(s, q->client, q->job->request.header.sequence, &e);
+	job_free(q->job);
+}
+
 bool creation_pending(struct spawner *s, const char *id, bool cancel)
 {
 	if (nests_pending(s, id, cancel) || pulls_pending(s, id, cancel))
@@ -106,15 +115,12 @@ bool creation_pending(struct spawner *s, const char *id, bool cancel)
 		}
 	for (size_t i = 0; i < s->queue_count; i++) {
 		struct queued *q = &s->queue[(s->queue_first + i) % QUEUE_MAX];
-		struct err e = {.code = CODE_SANDBOX_KILLED};
 
 		if (!is_job(q->job, id))
 			continue;
 		if (!cancel)
 			return true;
-		snprintf(e.text, sizeof e.text, "%s: killed before it was made", id);
-		client_refuse(s, q->client, q->job->request.header.sequence, &e);
-		job_free(q->job);
+		creation_cancelled(s, q);
 		for (; i + 1 < s->queue_count; i++)
 			s->queue[(s->queue_first + i) % QUEUE_MAX] =
 				s->queue[(s->queue_first + i + 1) % QUEUE_MAX];

@@ -319,6 +319,13 @@ void nests_worker_ended(struct spawner *s, pid_t pid)
 		}
 }
 
+static void cancel_waiting(struct spawner *s, struct nest_slot *n, size_t i)
+{
+	creation_cancelled(s, &n->queue[i]);
+	n->queue_count--;
+	memmove(n->queue + i, n->queue + i + 1, (n->queue_count - i) * sizeof *n->queue);
+}
+
 bool nests_pending(struct spawner *s, const char *id, bool cancel)
 {
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++)
@@ -327,6 +334,8 @@ bool nests_pending(struct spawner *s, const char *id, bool cancel)
 				continue;
 			if (cancel && i == 0)
 				n->kill_when_made = true;
+			else if (cancel)
+				cancel_waiting(s, n, i);
 			return true;
 		}
 	return false;

@@ -191,14 +191,11 @@ bool pulls_pending(struct spawner *s, const char *id, bool cancel)
 {
 	for (struct pull *p = s->pulls; p < s->pulls + PULLS_MAX; p++)
 		for (size_t i = 0; p->used && i < p->waiting_count; i++) {
-			struct err e = {.code = CODE_SANDBOX_KILLED};
-
 			if (strcmp(p->waiting[i].job->request.id, id) != 0)
 				continue;
 			if (!cancel)
 				return true;
-			snprintf(e.text, sizeof e.text, "%s: killed before it was made", id);
-			refuse(s, &p->waiting[i], &e);
+			creation_cancelled(s, &p->waiting[i]);
 			p->waiting[i] = p->waiting[--p->waiting_count];
 			if (p->waiting_count == 0)
 				give_up(p);

@@ -141,12 +141,15 @@ static int deadlines(struct spawner *s)
 	return next <= now ? 0 : next - now > INT32_MAX ? INT32_MAX : (int)(next - now);
 }
 
-/* What was asked before the end: above all what may be forgotten. */
+/* What was asked before the end: above all what may be forgotten. One that goes on asking is not heard out, and
+ * neither is one that does not take its answers. */
 static void hear_last_words(struct spawner *s)
 {
 	struct pollfd p = {.fd = s->client, .events = POLLIN};
+	uint64_t until = now_ms() + LAST_WORDS_MS;
 
-	while (s->client >= 0 && poll(&p, 1, 0) > 0 && p.revents & POLLIN)
+	while (s->client >= 0 && !s->out && now_ms() < until && poll(&p, 1, 0) > 0 &&
+	       p.revents & POLLIN)
 		client_event(s, EPOLLIN);
 }
 

@@ -25,6 +25,7 @@ enum {
 	CLEAN_DEADLINE_MS = 10000,
 	SWEEP_DELAY_MS = 500,
 	STOP_WAITS_MS = 3000, /* for the client to go first; it takes less */
+	LAST_WORDS_MS = 500,  /* to read what it had sent by then */
 	NESTS_MAX = 16,
 	CHANGES_MAX = 8,
 	CHANGE_DEADLINE_MS = 20000,
@@ -217,6 +218,8 @@ void creation_collect(struct spawner *s);    /* all reports that have come */
 void creation_worker_ended(struct spawner *s, pid_t pid);
 
 void job_free(struct job *j);
+/* One that has not been begun shall not be: its client is told, and the job freed. */
+void creation_cancelled(struct spawner *s, const struct queued *q);
 /* A worker's report has come: the box, or NULL when it could not be kept. */
 struct box *creation_made(struct spawner *s, unsigned client, uint32_t sequence, bool kill,
 			  const struct worker_report *r, int pidfd, int lock, bool ours);

@@ -25,6 +25,8 @@ static void create(void)
 	TEXT(spawner_create, profile);
 	TEXT(spawner_create, hostname);
 	TEXT(spawner_create, venv);
+	TEXT(spawner_create, zygote);
+	TEXT(spawner_create, tenant);
 	NUMBER(spawner_create, prepared);
 	TEXT(spawner_create, zero);
 	NUMBER(spawner_create, pull);

@@ -13,6 +13,7 @@ import cloche
 import contract
 import pytest
 import service as services
+from test_faults import init_of
 
 PYTHON = {"language": "python", "code": "print(1)"}
 
@@ -583,3 +584,21 @@ def test_a_limit_ends_a_zygotes_child_and_its_artifacts_come(pool, limit, reason
     r = run(pool.root, language="python", code=code, output=True, **{"timeout": 30, **limit})
     assert (r["reason"], [a["path"] for a in r["artifacts"]]) == (reason, ["made"]) and time.monotonic() - began < 10, r
     assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
+
+
+@pytest.mark.parametrize("reason", ["oom", "lost"])
+def test_the_init_of_a_zygotes_child_dies(pool, reason):
+    """Nobody is its parent who could tell how: the OOM killer's count does."""
+    first = metric(pool.root, "cloche_pool_zygote_hits_total")
+    contract.until(lambda: run(pool.root, **PYTHON)["ok"] and metric(pool.root, "cloche_pool_zygote_hits_total") > first, 20)
+    settled(pool)
+    before = metric(pool.root, "cloche_pool_zygote_hits_total")
+    eat = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(2 << 30)'], stderr=-3)" if reason == "oom" else ""
+    with pool.root.stream("POST", "/v1/runs", query={"stream": True}, json={
+            "language": "python", "code": f"{eat}\nprint('up', flush=True)\nimport time\ntime.sleep(60)"}) as s:
+        box = s.until(lambda e: e["type"] == "started")["sandbox"]
+        s.until(lambda e: e.get("data") == "up\n")
+        assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
+        os.kill(init_of(pool, box), signal.SIGKILL)
+        end = s.until(lambda e: e["type"] == "exited")["result"]
+    assert end["reason"] == reason and bool(end["oom_kills"]) == (reason == "oom"), end

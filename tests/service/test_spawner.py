@@ -114,6 +114,20 @@ def test_a_life(server):
     assert c.list() == []
 
 
+def test_one_that_waits_for_a_zygote_is_taken_back(server):
+    """It is behind another one's: it is not begun, and those behind it are."""
+    c = server.client()
+    boxes = [spawner.new_id() for _ in range(3)]
+    asked = [c.start(box, zygote="python", tenant="one", prepared=1) for box in boxes]
+    assert c.ask("KILL", boxes[1]).type == "DONE"
+    refused = c.answer(asked[1], 40)
+    assert refused.type == "REFUSED" and refused.code_name == "SANDBOX_KILLED" and boxes[1] in refused.text, refused
+    assert [c.answer(asked[i], 40).type for i in (0, 2)] == ["CREATED", "CREATED"]
+    assert {r.created.id for r in c.list()} == {boxes[0], boxes[2]}
+    for box in (boxes[0], boxes[2]):
+        c.end(box)
+
+
 def test_counters(server):
     c = server.client()
     box = c.create(memory_bytes=64 * MB, pids_limit=20, cpus_millis=2000)

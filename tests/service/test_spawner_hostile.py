@@ -5,10 +5,12 @@ It gets no root, no path of the host, no limit above the policy, nothing of anot
 it makes the spawner neither hang nor grow. What each single wrong field gets is in test_spawner.py; what cloched itself could
 still do to the kernel, in test_self.py.
 """
+import contextlib
 import errno
 import os
 import random
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -237,6 +239,65 @@ def test_a_flood_of_requests_and_of_descriptors(server):
     assert rss_kb(server.process.pid) - before < GROWTH_KB
     assert served(server) < 5
     until(lambda: descriptors(server) <= fds + 1)
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["never reads", "reads"])
+def test_one_that_goes_on_asking_while_the_spawner_stops(server, reads):
+    """What it has still to say is heard; it is not waited for until it has nothing more to say."""
+    c = Impostor(server.path)
+    box = c.create(**WITHIN).id
+    assert c.ask("KILL", box).type == "DONE" and c.ended(box)
+    folder = server.runtime / "sandboxes"
+    one = (folder / box / "ended").read_bytes()
+    others = [spawner.new_id() for _ in range(200)]  # so that it takes longer to answer than to ask
+    for other in others:
+        (folder / other).mkdir()
+        (folder / other / "ended").write_bytes(one.replace(box.encode(), other.encode()))
+    server.restart()
+    server.client().close()
+    c = Impostor(server.path)
+    message = bytearray(spawner.size_of("spawner_hello"))
+    struct.pack_into("<II", message, 0, spawner.layout()["types"]["HELLO"], 7)
+    spawner.put(message, "spawner_hello", version=spawner.layout()["version"])
+
+    def flood():
+        while True:  # whatever room there is is taken at once
+            with contextlib.suppress(BlockingIOError):
+                c.socket.send(message, socket.MSG_DONTWAIT)
+
+    def take():
+        while c.socket.recv(1 << 16):
+            pass
+
+    children = []
+    for what in [flood] * 3 + [take] * reads:
+        pid = os.fork()
+        if not pid:
+            try:
+                what()
+            finally:
+                os._exit(0)
+        children.append(pid)
+    c.close()
+    try:
+        time.sleep(0.3)
+        before = most = rss_kb(server.process.pid)
+        end = time.monotonic() + 6
+        server.process.send_signal(signal.SIGTERM)
+        while server.process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(TypeError):  # its memory is gone just before it is
+                most = max(most, rss_kb(server.process.pid))
+        assert server.process.poll() == 0 and most - before < GROWTH_KB
+    finally:
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        server.restart()
+        c = server.client()
+        for other in [box, *others]:
+            c.ask("RELEASE", other)
+        c.close()
 
 
 def test_connections_that_say_nothing(server):

@@ -15,7 +15,9 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "init/command.h"
 #include "init/guest.h"
+#include "zygote/request.h"
 
 enum { USER = 65534, PATIENCE_MS = 20000 };
 
@@ -682,9 +684,57 @@ static void test_serve(void **state)
 	assert_int_equal(end_box(b), -SIGKILL);
 }
 
+/* What has joined answers this, and goes on for a while. */
+static pid_t joined_child(int control, uint32_t answer)
+{
+	struct zygote_header h = {answer, 1};
+	char data[4096];
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		alarm(3);
+		if (recv(control, data, sizeof data, 0) > 0 &&
+		    send(control, &h, sizeof h, 0) == sizeof h)
+			pause();
+		_exit(0);
+	}
+	return pid;
+}
+
+/* It said that it runs, or something that nobody understands: whoever is told that it did not is told the truth. */
+static void test_what_joined_in_vain_is_dead(void **state)
+{
+	static const uint32_t answers[] = {ZYGOTE_RUNNING, ZYGOTE_FORKED};
+	struct kept *k = calloc(1, sizeof *k);
+
+	(void)state;
+	assert_non_null(k);
+	for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+		char strings[] = "/\0python3\0-\0";
+		struct start_record start = {.argc = 2};
+		struct guest g = {.joined_fds = {-1, -1, -1, -1}}; /* its streams cannot be read */
+		struct command m = {.in = -1};
+		const char *what = NULL;
+		int pair[2], status;
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+		g.joined = joined_child(pair[1], answers[i]);
+		close(pair[1]);
+		g.joined_fds[JOINED_CONTROL] = pair[0];
+		k->g = &g;
+		assert_int_equal(command_adopt(k, &m, &start, strings, sizeof strings - 1, &what),
+				 answers[i] == ZYGOTE_RUNNING ? -EBADF : -EPROTO);
+		assert_int_equal(waitpid(g.joined, &status, 0), g.joined);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGKILL);
+	}
+	free(k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_joined_in_vain_is_dead),
 		cmocka_unit_test(test_output),
 		cmocka_unit_test(test_output_that_looks_like_frames),
 		cmocka_unit_test(test_large_output),

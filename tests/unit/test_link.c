@@ -11,6 +11,20 @@
 
 enum { MOST_SEEN = 8192 };
 
+/* What the next request is answered with by the kernel; 0: it is sent. */
+static int cannot_send;
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	if (cannot_send) {
+		errno = TAKE(cannot_send, 0);
+		return -1;
+	}
+	return __real_sendmsg(fd, m, flags);
+}
+
 struct seen { /* by whoever asked */
 	char name[8];
 	unsigned calls, type; /* type 0: no answer will come */
@@ -529,6 +543,52 @@ static void test_a_full_line(void **state)
 	assert_int_equal(link_ask(l->link, SPAWNER_STATS, "sbx_a", on_answer, &s[4100]), 0);
 }
 
+/* However much else waits for an answer, that of a creation finds whoever asked for it. */
+static void test_a_creation_behind_all_there_may_be(void **state)
+{
+	struct line *l = *state;
+	static struct seen many, made; /* told once more when the line is closed */
+
+	memset(&many, 0, sizeof many);
+	memset(&made, 0, sizeof made);
+	for (int i = 0; i < 4096; i++)
+		assert_int_equal(link_ask(l->link, SPAWNER_STATS, "sbx_a", on_answer, &many), 0);
+	settle(l);
+	assert_int_equal(create(l, "o", "sbx_x", NULL, 0, &made), 0);
+	got(&made, 0, 0);
+	settle(l);
+	assert_int_equal(l->asked_count, 4097);
+	assert_int_equal(l->asked[4096].type, SPAWNER_CREATE);
+	say(l, SPAWNER_CREATED, l->asked[4096].sequence);
+	turn(l);
+	got(&made, 1, SPAWNER_CREATED);
+	got(&many, 0, 0);
+}
+
+/* "No answer will come" is said by a line that has gone down, and by that only: who hears it waits for the next. */
+static void test_what_cannot_be_sent_is_refused(void **state)
+{
+	static const int why[] = {ENOMEM, ETOOMANYREFS, EMSGSIZE};
+	struct line *l = *state;
+	struct seen made[2];
+
+	for (size_t i = 0; i < ARRAY_SIZE(why); i++) {
+		memset(made, 0, sizeof made);
+		cannot_send = why[i];
+		assert_int_equal(create(l, "o", "sbx_x", &l->dir, 1, &made[0]), 0);
+		got(&made[0], 0, 0); /* not within the call */
+		assert_int_equal(create(l, "o", "sbx_y", NULL, 0, &made[1]), 0);
+		settle(l);
+		got(&made[0], 1, SPAWNER_REFUSED);
+		assert_int_equal(l->asked_count, i + 1); /* the other one */
+		say(l, SPAWNER_CREATED, l->asked[i].sequence);
+		turn(l);
+		got(&made[1], 1, SPAWNER_CREATED);
+		assert_true(link_is_idle(l->link));
+		assert_int_equal(l->downs, 0);
+	}
+}
+
 static void test_closing_tells_who_waits(void **state)
 {
 	struct line *l = *state;
@@ -558,6 +618,8 @@ int main(void)
 		TEST(test_creations_are_held_back),
 		TEST(test_descriptors_come_along),
 		TEST(test_a_full_line),
+		TEST(test_a_creation_behind_all_there_may_be),
+		TEST(test_what_cannot_be_sent_is_refused),
 		TEST(test_closing_tells_who_waits),
 	};
 
