@@ -31,7 +31,22 @@
 #include "native/netns.h"
 #include "native/netns_look.h"
 
-enum { ZYGOTES_MAX = 64, MAPS = 256, SPARES_MAX = 8 };
+enum {
+	ZYGOTES_MAX = 64,
+	MAPS = 256,
+	SPARES_MAX = 64,
+	SPARES_IDLE = 8,
+	IDLE_MS = 10000,
+	/*
+	 * From a sandbox's end until its network namespace is lent again. Who is in a multicast group when it ends leaves it,
+	 * and the kernel tells of that afterwards: the first report comes 2 ticks later (igmp_ifc_event() in net/ipv4/igmp.c,
+	 * mld_ifc_event() in net/ipv6/mcast.c), each other one at most an "unsolicited report interval" of 1 s behind the last, and there
+	 * are 2 (RFC 3376 8.1 and 8.11, RFC 3810 9.1 and 9.11; igmp_qrv, mld_qrv, igmpv3_ and mldv2_unsolicited_report_interval in
+	 * Documentation/networking/ip-sysctl.rst). Where the operator has other numbers the first is as early, and one is enough
+	 * to be seen. IGMPv2 and MLDv1 tell at once. Twice as long, as a busy machine is late.
+	 */
+	SETTLE_MS = 2000,
+};
 
 static struct keeper {
 	struct nest_plan plan;
@@ -50,7 +65,10 @@ static struct keeper {
 		int fd;
 		uint32_t number;
 	} lent[LENT_MAX];
-	int spares[SPARES_MAX];
+	struct spare {
+		int fd;
+		int64_t since_ms;
+	} spares[SPARES_MAX]; /* the oldest first */
 	size_t spare_count;
 	struct netns_look new_look;
 } k;
@@ -206,8 +224,43 @@ static int hand_to_nest(const struct cell_request *r, const int *fds, size_t cou
 }
 
 /* ---- network namespaces: to make one and to take it down costs the kernel a millisecond. What is like a new
- * one when its sandbox is dead goes to another of this nest, so of the same tenant. One in which anything was
- * sent, or is open, or that was given rules of its own, is let go. ---- */
+ * one when its sandbox is dead, and some time after, goes to another of this nest, so of the same tenant. One in
+ * which anything was sent, or is open, or that was given rules of its own, is let go. ---- */
+
+static bool is_like_new(int fd)
+{
+	static struct netns_look now;
+
+	return netns_look(fd, k.own_netns, &now) == 0 && netns_looks_like(&now, &k.new_look);
+}
+
+static int pop_spare(void)
+{
+	int fd = k.spares[0].fd;
+
+	memmove(k.spares, k.spares + 1, --k.spare_count * sizeof *k.spares);
+	return fd;
+}
+
+/* One that nothing has happened in since, or -1. */
+static int find_spare(void)
+{
+	while (k.spare_count && guest_now_us() / 1000 - k.spares[0].since_ms >= SETTLE_MS) {
+		int fd = pop_spare();
+
+		if (is_like_new(fd))
+			return fd;
+		close(fd);
+	}
+	return -1;
+}
+
+/* Nobody has asked for a while. */
+static void drop_spares(void)
+{
+	while (k.spare_count > SPARES_IDLE)
+		close(pop_spare());
+}
 
 static void lend(uint32_t number, int fd)
 {
@@ -221,7 +274,6 @@ static void lend(uint32_t number, int fd)
 
 static void take_back(void)
 {
-	static struct netns_look now;
 	struct lent *l;
 	uint32_t number;
 
@@ -231,9 +283,8 @@ static void take_back(void)
 	if (l->number != number)
 		return;
 	l->number = 0;
-	if (k.spare_count < SPARES_MAX && netns_look(l->fd, k.own_netns, &now) == 0 &&
-	    netns_looks_like(&now, &k.new_look))
-		k.spares[k.spare_count++] = l->fd;
+	if (k.spare_count < SPARES_MAX && is_like_new(l->fd))
+		k.spares[k.spare_count++] = (struct spare){l->fd, guest_now_us() / 1000};
 	else
 		close(l->fd);
 }
@@ -260,9 +311,8 @@ static void make_cell(const int *given, size_t given_count)
 	take_plan(r->plan);
 	maker.pid = 0;
 	n = 0;
-	if (k.spare_count)
-		fds[CELL_NETNS] = k.spares[--k.spare_count];
-	else
+	fds[CELL_NETNS] = find_spare();
+	if (fds[CELL_NETNS] < 0)
 		n = netns_begin_in(&maker, k.cells_userns);
 	if (n == 0) {
 		s.userns = fds[CELL_USERNS] = n = cell_userns(r);
@@ -446,8 +496,12 @@ void keeper_run(int control, const struct nest_plan *p, int image_dir, int repor
 				     {.fd = k.reaper, .events = POLLIN},
 				     {.fd = k.nest, .events = POLLIN}};
 
-		if (poll(f, 3, -1) < 0 && errno != EINTR)
+		int n = poll(f, 3, k.spare_count > SPARES_IDLE ? IDLE_MS : -1);
+
+		if (n < 0 && errno != EINTR)
 			_exit(1);
+		if (n == 0)
+			drop_spares();
 		if (f[1].revents)
 			reap();
 		if (f[2].revents)

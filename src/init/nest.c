@@ -88,6 +88,12 @@ static void become_root_below(void)
 		give_up(errno, "protect the nest");
 }
 
+/* A keeper that does not listen makes new ones. */
+static void give_back(uint32_t number)
+{
+	send(nest.requests, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void fork_cell(const struct cell_request *r, const int *fds)
 {
 	struct nest_report report = {.type = NEST_CELL, .number = r->number};
@@ -109,6 +115,7 @@ static void fork_cell(const struct cell_request *r, const int *fds)
 		report.errnum = errno;
 		snprintf(report.stage, sizeof report.stage, "namespaces");
 		snprintf(report.what, sizeof report.what, "start a prepared sandbox's init");
+		give_back(r->number);
 	} else {
 		born[pid % LENT_MAX] = (struct born){(pid_t)pid, r->number};
 	}
@@ -148,15 +155,14 @@ static void serve(void)
 		close(fds[i]);
 }
 
-/* A keeper that does not listen makes new ones. */
 static void tell_keeper(pid_t pid)
 {
 	struct born *b = &born[pid % LENT_MAX];
 
-	if (b->pid == pid)
-		send(nest.requests, &b->number, sizeof b->number, MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (b->pid == pid)
-		b->pid = 0;
+	if (b->pid != pid)
+		return;
+	give_back(b->number);
+	b->pid = 0;
 }
 
 static void reap(void)

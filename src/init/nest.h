@@ -35,7 +35,7 @@ __attribute__((noreturn)) void nest_run(const struct nest_start *n);
 enum { CELL_USERNS, CELL_TREE, CELL_NETNS, CELL_CONTROL, CELL_SEAT, CELL_LOCK, CELL_CGROUP };
 
 /* The nest to the keeper, on the same socket: the number of a sandbox whose init is dead and reaped, and so
- * everything of it. Told of the last LENT_MAX. */
+ * everything of it, or was never born. Told of the last LENT_MAX. */
 enum { LENT_MAX = 1024 };
 
 /* cell.c: in a fork of the nest's, PID 1 of its pid namespace. Never returns. */

@@ -16,10 +16,11 @@
 static const char *const files[] = {"sockstat", "sockstat6", "snmp",         "snmp6",
 				    "netstat",  "dev",       "ip6_flowlabel"};
 
-/* These two of sockstat's are the machine's: sockets allocated, pages of all. */
+/* These of sockstat's are the machine's: sockets allocated, pages of all, orphans of TCP (which count in "used" where
+ * they are). */
 static void forget_the_machine(char *text)
 {
-	static const char *const names[] = {" alloc ", " mem "};
+	static const char *const names[] = {" alloc ", " mem ", " orphan "};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		for (char *p = text; (p = strstr(p, names[i]));) {

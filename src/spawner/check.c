@@ -101,6 +101,7 @@ int policy_refresh(struct policy *p, struct err *e)
 		p->broken = policy_read(p, &p->why) < 0;
 		p->seen = st;
 		p->read = true;
+		p->readings++;
 	}
 	if (!p->broken)
 		return 0;

@@ -26,8 +26,9 @@ struct policy {
 	const struct places *places;
 	struct settings settings;
 	struct stat seen;
-	bool read;   /* settings and seen are of that file */
-	bool broken; /* why says so; refuses everything */
+	bool read;         /* settings and seen are of that file */
+	uint64_t readings; /* so far */
+	bool broken;       /* why says so; refuses everything */
 	struct err why;
 };
 

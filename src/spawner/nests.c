@@ -4,7 +4,9 @@
  *
  * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
  * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
- * its sandboxes. A host that fails a job is not asked again either. A tenant gets a second one when the first is
+ * its sandboxes. So does one that was started before the host's packages or the operator's file have changed: modules,
+ * libraries and policy of an older one are what they were; of what it prepares meanwhile nothing is handed over.
+ * A host that fails a job is not asked again either. A tenant gets a second one when the first is
  * behind (a host does one job after the other) or near its end. It begins with a job that nobody waits for, as its zygote has to start.
  */
 #include "spawner/spawner.h"
@@ -125,6 +127,19 @@ static void send_first(struct spawner *s, struct nest_slot *n)
 		end(s, n, "the host of prepared sandboxes has ended");
 }
 
+static struct nest_origin origin_now(const struct spawner *s)
+{
+	struct nest_origin o = {.policy = s->policy.readings};
+
+	packages_state_now(&o.packages);
+	return o;
+}
+
+static bool is_outdated(const struct nest_slot *n, const struct nest_origin *now)
+{
+	return memcmp(&n->origin, now, sizeof *now) != 0;
+}
+
 static bool is_old(const struct nest_slot *n)
 {
 	return n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS;
@@ -139,13 +154,14 @@ static bool wants_help(const struct nest_slot *n)
 /* The tenant's with the least to do; one that has made nothing yet only when there is no other. */
 static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
 {
+	const struct nest_origin now = origin_now(s);
 	struct nest_slot *found = NULL;
 
 	*ret_count = 0;
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
 		if (!n->used || n->retired || strcmp(n->tenant, tenant) != 0)
 			continue;
-		if (is_old(n)) {
+		if (is_old(n) || is_outdated(n, &now)) {
 			retire(s, n);
 			continue;
 		}
@@ -180,7 +196,7 @@ static struct nest_slot *start(struct spawner *s, const char *tenant)
 
 	if (!n)
 		return NULL;
-	*n = (struct nest_slot){.source = {SOURCE_NEST}, .jobs = -1};
+	*n = (struct nest_slot){.source = {SOURCE_NEST}, .jobs = -1, .origin = origin_now(s)};
 	if (nest_host_start(&s->place, &n->pid, &n->jobs, &e) < 0)
 		return NULL;
 	memcpy(n->tenant, tenant, sizeof n->tenant);
@@ -215,13 +231,46 @@ void nests_request(struct spawner *s, struct job *j)
 		send_first(s, n);
 }
 
+/* Something was prepared for whoever comes after the change. */
+static bool is_too_late(struct spawner *s, const struct nest_slot *n)
+{
+	struct nest_origin now;
+	struct err ignored;
+
+	if (!n->queue[0].job->request.prepared)
+		return false;
+	if (policy_refresh(&s->policy, &ignored) < 0)
+		return true;
+	now = origin_now(s);
+	return is_outdated(n, &now);
+}
+
+static void made(struct spawner *s, struct nest_slot *n, const struct worker_report *r, int pidfd,
+		 int lock)
+{
+	const struct queued *q = &n->queue[0];
+	bool late = is_too_late(s, n);
+	struct box *b = creation_made(s, late ? 0 : q->client, q->job->request.header.sequence,
+				      n->kill_when_made, r, pidfd, lock, false);
+
+	n->made++;
+	if (b) {
+		b->nest = n;
+		n->live++;
+	}
+	if (late) { /* nobody's, and so killed */
+		refuse(s, q, EAGAIN, "packages or the operator's file have changed");
+		drop_places(s, n);
+		n->retired = true;
+	}
+}
+
 void nests_event(struct spawner *s, struct nest_slot *n)
 {
 	static struct worker_report r;
 	int pidfd = -1, lock = -1;
 	int got = worker_receive(n->jobs, &r, &pidfd, &lock);
 	const struct queued *q = &n->queue[0];
-	struct box *b;
 
 	if (got == 0)
 		return;
@@ -230,17 +279,13 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 		return;
 	}
 	if (r.made) {
-		b = creation_made(s, q->client, q->job->request.header.sequence, n->kill_when_made,
-				  &r, pidfd, lock, false);
-		n->made++;
-		if (b) {
-			b->nest = n;
-			n->live++;
-		}
+		made(s, n, &r, pidfd, lock);
 	} else {
 		creation_refused(s, q->client, q->job->request.header.sequence, &r);
 		drop_places(s, n);
 		n->retired = true;
+		s->sweep_ms =
+			now_ms() + SWEEP_DELAY_MS; /* the cgroup of a place that it was given */
 	}
 	pop(n);
 	if (n->retired) {

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 
+#include "image/packages.h"
 #include "spawner/worker.h"
 
 enum {
@@ -95,6 +96,12 @@ struct queued {
 	unsigned client;
 };
 
+/* What a nest and its zygote have read when they were started, and go on with. */
+struct nest_origin {
+	uint64_t policy; /* which reading of it */
+	struct packages_state packages;
+};
+
 /* A host of a nest (nest_host.h), and what is asked of it. */
 struct nest_slot {
 	struct source source; /* its jobs' socket */
@@ -107,6 +114,7 @@ struct nest_slot {
 	struct queued queue[NEST_QUEUE_MAX]; /* the first one is being worked on */
 	size_t queue_count;
 	size_t made, live;
+	struct nest_origin origin;
 	/* Of its dead sandboxes, for its next ones: slots that are held, and their cgroups. */
 	struct nest_place {
 		uint32_t slot, realm;

@@ -415,4 +415,4 @@ def test_RE_06_a_hundred_leave_nothing(no_leftovers):
         time.sleep(0.1)
     n.close()
     assert [others for _, others in after] == [others for _, others in before]
-    assert all(networks <= 9 for networks, _ in after), "the keeper's own, and eight that wait to be used again"
+    assert all(networks <= 65 for networks, _ in after), "the keeper's own, and 64 that wait to be used again"

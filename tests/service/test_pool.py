@@ -4,10 +4,12 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
 
+import cloche
 import contract
 import pytest
 import service as services
@@ -33,16 +35,16 @@ def prepared(client, count=1):
     contract.until(lambda: metric(client, "cloche_pool_ready") >= count, 20)
 
 
-def settled(service, some=True):
+def settled(service, some=True, used=0):
     """What was asked for is prepared, what was used is gone: for three looks, as one leads to the other. some: the pool has not
-    given up for a while."""
+    given up for a while. used: so many sandboxes are somebody's."""
     quiet = 0
     until = time.monotonic() + 30
     while quiet < 3:
         assert time.monotonic() < until, "the pool does not come to rest"
         ready, making, dying = (metric(service.root, f"cloche_{m}") for m in ("pool_ready", "pool_making", "sandboxes_dying"))
         folders = len(os.listdir(service.folder / "run" / "sandboxes"))
-        quiet = quiet + 1 if (ready or not some) and not making and not dying and folders == ready else 0
+        quiet = quiet + 1 if (ready or not some) and not making and not dying and folders == ready + used else 0
         time.sleep(0.05)
 
 
@@ -272,6 +274,75 @@ def test_a_changed_configuration_and_age_and_memory(pool):
         assert run(small.root, **PYTHON)["ok"]
 
 
+class WithPackages(services.Service):
+    """In a mount namespace with a folder of its own where Debian's Python modules are: `packages`, which may change. No sandbox sees it."""
+    def start(self, seconds=20):
+        self.packages = self.folder / "packages"
+        self.packages.mkdir(exist_ok=True)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                ["unshare", "--mount", "--propagation", "private", "sh", "-ec", 'mount --bind "$1" /usr/lib/python3/dist-packages\nshift\nexec "$@"',
+                 "sh", self.packages, cloche.binary(), "serve", "--config", self.config],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=cloche.environment(), start_new_session=True, cwd="/")
+        self.wait_ready(seconds)
+
+
+def of_a_zygote(service, code):
+    """What it prints, by a child of the zygote's that was prepared."""
+    settled(service)
+    before = metric(service.root, "cloche_pool_zygote_hits_total")
+    result = run(service.root, language="python", code=code)
+    assert metric(service.root, "cloche_pool_zygote_hits_total") == before + 1, result
+    return result["stdout"].split()
+
+
+def zygotes(service):
+    return [p for p in service.processes() if is_python(p) and is_python(parent_of(p))]
+
+
+def change_policy(service):
+    service.config.write_text(service.config.read_text().replace("policy:\n", "policy:\n  python_modules: [decimal]\n"))
+
+
+ZYGOTE_IS = "import sys\nprint(hash('x'), 'decimal' in sys.modules)"
+
+
+@pytest.mark.parametrize("change", ["policy", "packages"])
+def test_a_zygote_of_before_a_change_makes_no_more(change):
+    """Another interpreter, with the modules of now; the old one ends."""
+    with WithPackages({"pool": 2, "pool_floor": 2}) as one:
+        run(one.root, **PYTHON)
+        old = {tuple(of_a_zygote(one, ZYGOTE_IS)) for _ in range(3)}
+        assert len(old) == 1 and {o[1] for o in old} == {"False"}
+        interpreters, kept = zygotes(one), set(os.listdir(one.folder / "run" / "sandboxes"))
+        assert interpreters
+        if change == "policy":
+            change_policy(one)
+        else:
+            (one.packages / "new.py").write_text("")
+        contract.until(lambda: not kept & set(os.listdir(one.folder / "run" / "sandboxes")), 20)
+        prepared(one.root)
+        new = {tuple(of_a_zygote(one, ZYGOTE_IS)) for _ in range(3)}
+        assert len(new) == 1 and {n[1] for n in new} == {str(change == "policy")}
+        assert {n[0] for n in new}.isdisjoint(o[0] for o in old)
+        contract.until(lambda: not set(interpreters) & one.processes(), 10)
+
+
+def test_what_was_being_prepared_when_the_policy_changed_is_not_handed_over():
+    """The zygote was on its way, with the modules of before: its children are nobody's."""
+    slow = ["asyncio", "email.mime.text", "http.server", "lib2to3.refactor", "multiprocessing.pool", "sqlite3", "unittest.mock", "xml.dom.minidom"]
+    with services.Service({"pool": 2, "pool_floor": 2}, {"python_modules": slow}) as one:
+        run(one.root, **PYTHON)
+        contract.until(lambda: any(is_python(p) for p in one.processes()), 10)
+        assert metric(one.root, "cloche_pool_ready") == 0
+        one.config.write_text(one.config.read_text().replace('["asyncio", ', '["decimal", '))
+        contract.until(lambda: metric(one.root, "cloche_pool_failed_total") > 0, 10)
+        prepared(one.root, 2)
+        before = metric(one.root, "cloche_pool_zygote_hits_total")
+        said = run(one.root, language="python", code=ZYGOTE_IS)["stdout"]
+        assert "True" in said or metric(one.root, "cloche_pool_zygote_hits_total") == before, said
+
+
 def test_death_of_the_service_at_any_moment(no_leftovers):
     """Each accepted run gets its true result, or `lost`; nothing runs twice; what was prepared for nobody goes."""
     marks = Path("/tmp") / f"pool-{os.getpid()}"
@@ -373,9 +444,9 @@ def test_death_of_a_zygote(pool):
                           json={"language": "python", "code": "import time; print('up', flush=True); time.sleep(2); print('end')"}) as s:
         s.until(lambda e: e.get("data") == "up\n")
         assert metric(pool.root, "cloche_pool_zygote_hits_total") == before + 1
-        zygotes = [p for p in pool.processes() if is_python(p) and is_python(parent_of(p))]
-        assert zygotes
-        for pid in zygotes:
+        killed = zygotes(pool)
+        assert killed
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
         end = s.until(lambda e: e["type"] == "exited")["result"]
     assert end["ok"] and end["reason"] == "exited", end

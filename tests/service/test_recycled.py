@@ -3,20 +3,27 @@
 
 And siblings: a thousand runs of one caller, each a child of the same zygote, share no number and no name.
 """
+import contextlib
+import fcntl
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import contract
 import pytest
 import service as services
-from test_pool import PYTHON, metric, run, settled
+from test_pool import PYTHON, metric, run, settled, zygotes
 
 # Everything of a network namespace that can be read inside, but for what is the machine's and not the namespace's.
 LOOK = """
-import hashlib, json, os, re
+import hashlib, json, os, re, socket
 def look():
     files = {}
     for name in sorted(os.listdir("/proc/self/net")):
@@ -27,10 +34,11 @@ def look():
         if name in ("softnet_stat", "protocols", "netlink", "ptype"):
             continue
         if name.startswith("sockstat"):
-            text = re.sub(r" (alloc|mem) \\d+", "", text)
+            text = re.sub(r" (alloc|mem|orphan) \\d+", "", text)
         files[name] = text
     return files
-print(json.dumps([os.readlink("/proc/self/ns/net"), look()]))
+seen = look()
+print(json.dumps([socket.socket().getsockopt(socket.SOL_SOCKET, 71, 8).hex(), seen]))  # SO_NETNS_COOKIE: unlike the inode never used again
 """
 
 DIRT = {
@@ -43,6 +51,11 @@ DIRT = {
     "tcp, refused": "import socket\ns = socket.socket()\ntry: s.connect(('127.0.0.1', 1))\nexcept OSError: pass\n",
     "tcp, data that nobody has read": "import socket\nl = socket.create_server(('127.0.0.1', 0))\n"
                                       "c = socket.create_connection(l.getsockname())\nc.sendall(b'x' * 100000)\n",
+    # Who ends in a group leaves it, and the kernel says so afterwards.
+    "multicast": "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                 "s.setsockopt(socket.IPPROTO_IP, 35, socket.inet_aton('224.1.2.3') + bytes(4) + b'\\1\\0\\0\\0')\n",
+    "multicast6": "import socket\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
+                  "s.setsockopt(socket.IPPROTO_IPV6, 20, socket.inet_pton(socket.AF_INET6, 'ff05::1234') + b'\\1\\0\\0\\0')\n",
     "flow label": "import socket, struct\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
                   "s.setsockopt(socket.IPPROTO_IPV6, 32, struct.pack('=16sIBBHHH4x', b'\\0' * 15 + b'\\1', socket.htonl(0x12345), 0, 1, 1, 60, 60))\n",
 }
@@ -75,14 +88,50 @@ def prepared_run(service, **body):
     return result
 
 
+def until_used_again(service, seconds=60):
+    """Cookie and look of one namespace after the other until one comes back: the oldest is lent first, so all had their turn that
+    are kept and were used before."""
+    seen, until = {}, time.monotonic() + seconds
+    while time.monotonic() < until:
+        cookie, files = json.loads(prepared_run(service, language="python", code=LOOK)["stdout"])
+        if cookie in seen:
+            return seen
+        seen[cookie] = files
+    raise AssertionError(f"none of {len(seen)} network namespaces is used again")
+
+
 def test_a_network_namespace_is_used_again(pool, fresh):
     """Else there is nothing to be tested here; and it is like one that was just made for a sandbox without a pool."""
     new = look(fresh.root)[1]
     run(pool.root, **PYTHON)
-    seen = [json.loads(prepared_run(pool, language="python", code=LOOK)["stdout"]) for _ in range(8)]
-    assert len({name for name, _ in seen}) < 8
-    for _, files in seen:
+    for files in until_used_again(pool).values():
         assert files == new
+
+
+def test_orphans_of_the_machine_are_nobodys():
+    """How many there are when a nest's first namespace is looked at is of no consequence."""
+    def orphans():
+        return int(re.search(r" orphan (\d+)", Path("/proc/net/sockstat").read_text())[1])
+    before = orphans()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+        for _ in range(3):
+            s = socket.create_connection(server.getsockname())
+            held.append(server.accept()[0])
+            s.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    s.send(b"x" * 65536)
+            s.close()  # what it has sent is not taken
+        assert orphans() > before
+        with services.Service({"pool": 2, "pool_floor": 2}) as one:
+            run(one.root, **PYTHON)
+            prepared_run(one, **PYTHON)
+            for s in held:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
+                s.close()
+            contract.until(lambda: orphans() <= before, 10)
+            until_used_again(one, 15)
 
 
 @pytest.mark.parametrize("kind", DIRT)
@@ -93,8 +142,16 @@ def test_a_network_namespace_that_was_used_is_not(pool, fresh, kind):
     run(pool.root, **PYTHON)
     result = prepared_run(pool, language="python", code=DIRT[kind] + LOOK)
     assert result["ok"] and json.loads(result["stdout"])[1] != new, result
-    for _ in range(5):
-        assert json.loads(prepared_run(pool, language="python", code=LOOK)["stdout"])[1] == new
+    dirty = {json.loads(result["stdout"])[0]}
+    between = []
+    for _ in range(16 if kind.startswith("multicast") else 1):  # and gone before anything of it can be seen
+        result = prepared_run(pool, language="python",
+                              code=DIRT[kind] + "import os\nprint(socket.socket().getsockopt(socket.SOL_SOCKET, 71, 8).hex(), flush=True)\nos._exit(0)")
+        dirty.add(result["stdout"].strip())
+        between.append(json.loads(prepared_run(pool, language="python", code=LOOK)["stdout"])[1])
+    seen = until_used_again(pool)
+    assert all(files == new for files in [*between, *seen.values()])
+    assert not dirty & set(seen)
 
 
 # ---- cgroups
@@ -121,6 +178,49 @@ def folders(service):
         except OSError:
             pass
     return set(found.items())
+
+
+def abandoned(service, realm):
+    """Directories of its dead sandboxes that it does not keep for the next ones: nobody is in them, nobody holds their slot."""
+    found = []
+    for folder in TREE.iterdir():
+        number, _, of = folder.name.partition("-")
+        with contextlib.suppress(OSError):
+            if of != realm or (folder / "cgroup.procs").read_text():
+                continue
+            with open(service.folder / "run" / "slots" / number) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(folder.name)
+    return found
+
+
+@pytest.mark.skipif(not TREE.is_dir() and not Path("/sys/fs/cgroup/memory").is_dir(), reason="on v2 no cgroup is used again")
+def test_a_cgroup_that_was_given_to_a_job_that_failed_is_removed():
+    with services.Service({"pool": 2, "pool_floor": 2}) as one:
+        run(one.root, **PYTHON)
+        for _ in range(4):
+            prepared_run(one, **PYTHON)
+        settled(one)
+        realm, = {name.partition("-")[2] for name, _ in folders(one)}
+        assert not abandoned(one, realm)
+        # Of the same nest, which so lives on when its zygote does not.
+        with one.root.stream("POST", "/v1/runs", query={"stream": True},
+                             json={"language": "python", "code": "import time; print('up', flush=True); time.sleep(6)"}) as s:
+            s.until(lambda e: e.get("data") == "up\n")
+            at_a_time = [threading.Thread(target=run, args=(one.root, ), kwargs=PYTHON) for _ in range(4)]
+            for t in at_a_time:
+                t.start()
+            for t in at_a_time:
+                t.join()
+            settled(one, used=1)  # more places than are taken by what is prepared then
+            for pid in zygotes(one):
+                os.kill(pid, signal.SIGKILL)
+            before = metric(one.root, "cloche_pool_failed_total")
+            run(one.root, **PYTHON)
+            contract.until(lambda: metric(one.root, "cloche_pool_failed_total") > before, 5)
+            time.sleep(0.1)
+            contract.until(lambda: not abandoned(one, realm), 1.2)  # it is looked for after half a second
+            s.until(lambda e: e["type"] == "exited")
 
 
 def usage(result):
