@@ -6,7 +6,6 @@ things that do differ are named in DIFFERENT.
 """
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -417,23 +416,3 @@ def test_RE_06_a_hundred_leave_nothing(no_leftovers):
     n.close()
     assert [others for _, others in after] == [others for _, others in before]
     assert all(networks <= 65 for networks, _ in after), "the keeper's own, and 64 that wait to be used again"
-
-
-def test_the_network_namespace_of_one_that_could_not_be_born_goes_to_another(no_leftovers):
-    """The nest cannot fork: what was lent to that sandbox is nobody's and not held for it."""
-    n = Nest()
-    keeper, zygote = map(int, n.ask("pids")[1:])
-    n.end(n.cell()[0])
-    nest, = [int(p) for p in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split() if int(p) != zygote]
-    before = resource.prlimit(nest, resource.RLIMIT_NPROC)
-    resource.prlimit(nest, resource.RLIMIT_NPROC, (0, before[1]))
-    said = n.ask("cell")
-    resource.prlimit(nest, resource.RLIMIT_NPROC, before)
-    assert said[:2] == ["failed", "namespaces"], said
-    time.sleep(2.5)  # until those that are like new are lent again (keeper.c)
-    cells = [n.cell()[0] for _ in range(2)]
-    own_and_lent = 1 + len(cells)
-    assert held(keeper)[0] == own_and_lent
-    for cell in cells:
-        n.end(cell)
-    n.close()
