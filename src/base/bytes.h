@@ -12,6 +12,7 @@
 struct bytes {
 	char *data;
 	size_t start, size, room;
+	bool secret; /* no memory of it is given back unwiped; stays so */
 };
 
 /* Copies data. False at ENOMEM, and nothing has changed. */

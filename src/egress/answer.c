@@ -16,11 +16,13 @@ static bool comes_down(const struct head *h, const char *name)
 	return !request_hop_by_hop(h, name) && strcmp(name, "alt-svc") != 0;
 }
 
-static bool redacted_add(const struct forward *f, struct bytes *b, const char *name, char *value)
+static bool redacted_add(const struct forward *f, struct bytes *b, const struct field *field)
 {
-	if (f->credential)
-		(void)redact(f->redactor, value, strlen(value));
-	return field_add(b, name, value);
+	if (f->credential) {
+		(void)redact(f->redactor, field->name, strlen(field->name));
+		(void)redact(f->redactor, field->value, strlen(field->value));
+	}
+	return field_add(b, field->name, field->value);
 }
 
 static bool add_framing(const struct forward *f, const struct head *h, struct bytes *b)
@@ -46,8 +48,7 @@ static bool write_head(const struct forward *f, struct head *h, struct bytes *b)
 	if (!text_add(b, line) || !text_add(b, h->text) || !text_add(b, "\r\n"))
 		return false;
 	for (size_t i = 0; i < h->field_count; i++)
-		if (comes_down(h, h->fields[i].name) &&
-		    !redacted_add(f, b, h->fields[i].name, h->fields[i].value))
+		if (comes_down(h, h->fields[i].name) && !redacted_add(f, b, &h->fields[i]))
 			return false;
 	if (!add_framing(f, h, b) || (!f->keep_client && !text_add(b, "Connection: close\r\n")))
 		return false;
@@ -107,15 +108,23 @@ static void settle(struct forward *f, const struct head *h)
 	framing_begin(&f->back_body, none ? 0 : h->body_size);
 }
 
+/* By any of its fields: a client may go by the last. */
+static bool is_compressed(const struct head *h)
+{
+	for (size_t i = 0; i < h->field_count; i++)
+		if (field_is(h->fields[i].name, "content-encoding") &&
+		    strcasecmp(h->fields[i].value, "identity") != 0)
+			return true;
+	return false;
+}
+
 static const char *fault_of(const struct forward *f, const struct head *h)
 {
-	const char *encoding = head_field(h, "content-encoding");
-
 	if (h->status == 101 && !f->upgrade)
 		return "an answer that changes the protocol, which was not asked for";
 	if (h->status < 200 && h->status != 101 && f->interim > LIMIT_INTERIM_MAX)
 		return "too many answers before the answer";
-	if (f->credential && encoding && strcasecmp(encoding, "identity") != 0)
+	if (f->credential && is_compressed(h))
 		return "a compressed answer to a request with a credential, which cannot be searched for it";
 	return NULL;
 }

@@ -21,8 +21,10 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct side *s = poll->data;
 
-	(void)status; /* reading and writing say what is wrong */
 	(void)events;
+	/* Reading and writing say what is wrong. But libuv does not poll any more by now: whoever goes on starts it anew. */
+	if (status < 0)
+		s->mask = 0;
 	if (s->c)
 		connection_run(s->c);
 }

@@ -25,8 +25,7 @@ const struct credential *credential_for(const struct egress_settings *s, const c
 	return NULL;
 }
 
-/* "_" is "-": CGI and its heirs (HTTP_X_API_KEY) cannot tell them apart. */
-static bool same_field(const char *a, const char *b)
+bool field_is(const char *a, const char *b)
 {
 	for (; *a && *b; a++, b++) {
 		char x = *a == '_' ? '-' : (char)tolower((unsigned char)*a);
@@ -41,9 +40,9 @@ static bool same_field(const char *a, const char *b)
 bool credential_replaces(const struct credential *c, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(replaced); i++)
-		if (same_field(name, replaced[i]))
+		if (field_is(name, replaced[i]))
 			return true;
-	return c->header[0] && same_field(name, c->header);
+	return c->header[0] && field_is(name, c->header);
 }
 
 /* ------------------------------------------------------------------------------------------- query */

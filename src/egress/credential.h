@@ -27,6 +27,9 @@ const struct credential *credential_for(const struct egress_settings *s, const c
  * Proxy-Authorization, X-Api-Key, and the credential's own. name: lower case. */
 bool credential_replaces(const struct credential *c, const char *name);
 
+/* Is a field's name this one, whatever its case? "_" is "-": CGI and its heirs (HTTP_X_API_KEY) cannot tell them apart. */
+bool field_is(const char *name, const char *known);
+
 /* The request target with the credential's query parameter in it (an existing one of that name, however it is encoded, is
  * taken out, and a fragment as well). Allocated, and it holds the secret: wiped by the caller. NULL at ENOMEM. */
 char *credential_target(const struct credential *c, const char *target);

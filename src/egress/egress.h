@@ -259,6 +259,9 @@ enum step open_begin(struct connection *c);
 /* Look at what the client says first without taking it. */
 enum first { FIRST_WAIT, FIRST_TLS, FIRST_OTHER, FIRST_BAD };
 enum first open_peek(struct connection *c, struct hello *ret);
+/* Go on with the upstream's handshake while the client is still at its own, or at its first request. What is wrong is kept
+ * for that one (c->fault). */
+void open_shake_upstream(struct connection *c);
 /* Cut, with this as the reason that a refusal is recorded by. */
 enum step open_refuse(struct connection *c, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -133,16 +133,25 @@ static enum step deny_because(struct connection *c, const char *why)
 	return deny_request(c, &a);
 }
 
-/* A rule that lets any bytes through lets these through; where something is looked at or added, it has to be said. */
-static bool may_upgrade(struct connection *c, const struct network_answer *a)
+/* Do method and path, or what is added, make a difference here? */
+static bool is_looked_at(const struct connection *c)
 {
 	const struct network_ask ask = {.host = c->host, .port = c->port, .tls = c->tls};
 	struct network_answer all;
 
-	if (a->websocket)
-		return true;
 	network_decide(c->egress->settings.request, c->egress->settings.ceiling, &ask, &all);
-	return all.verdict == VERDICT_ALLOW && !c->forward->credential;
+	return all.verdict != VERDICT_ALLOW || c->forward->credential;
+}
+
+/* A rule that lets any bytes through lets these through; where something is looked at, it has to be said. And what comes
+ * back by it could not be searched for a secret. */
+static const char *upgrade_fault(const struct connection *c, const struct network_answer *a)
+{
+	if (c->forward->credential)
+		return "an upgrade to WebSocket on a route with a credential, which could come back by it unseen";
+	if (!a->websocket && c->forward->looked_at)
+		return "an upgrade to WebSocket, which no rule allows here";
+	return NULL;
 }
 
 /* The secret goes into TLS only, or where the operator's rule for plain HTTP names it. */
@@ -156,9 +165,11 @@ static enum step decide(struct connection *c)
 	struct forward *f = c->forward;
 	struct network_ask ask = {.host = c->host, .port = c->port, .tls = c->tls};
 	struct network_answer a;
+	const char *fault;
 
 	f->upgrade = request_is_upgrade(&f->request);
 	f->credential = credential_for(&c->egress->settings, c->host, c->port);
+	f->looked_at = is_looked_at(c);
 	f->request_at = REQUEST_ROUTE;
 	forward_ask(c, &ask);
 	network_decide(c->egress->settings.request, c->egress->settings.ceiling, &ask, &a);
@@ -168,9 +179,8 @@ static enum step decide(struct connection *c)
 		return deny_because(
 			c,
 			"a credential is for this host, and is not sent in the clear: use https");
-	if (f->upgrade && !may_upgrade(c, &a))
-		return deny_because(c, "an upgrade to WebSocket, which no rule allows here");
-	return STEP_AGAIN;
+	fault = f->upgrade ? upgrade_fault(c, &a) : NULL;
+	return fault ? deny_because(c, fault) : STEP_AGAIN;
 }
 
 static bool keep_texts(struct forward *f, const char *target)
@@ -212,12 +222,14 @@ static enum step judge(struct connection *c)
 
 static bool send_head(struct connection *c)
 {
-	struct bytes b = {0};
-	bool ok = request_write(c, &b) && side_write(c->upstream, b.data + b.start, b.size);
+	struct bytes b = {.secret = c->forward->credential};
+	bool ok;
 
+	/* What is not taken at once, and an answer that shows it, lie in memory, too. */
+	c->upstream->out.secret |= b.secret;
+	c->forward->back.secret |= b.secret;
+	ok = request_write(c, &b) && side_write(c->upstream, b.data + b.start, b.size);
 	forward_count(c, &c->record.sent, b.size);
-	if (b.data)
-		explicit_bzero(b.data, b.room);
 	bytes_done(&b);
 	return ok;
 }
@@ -475,6 +487,7 @@ static int pump_upstream(struct connection *c)
 /* An upstream that says or ends something while nobody asked is not used again. */
 static void watch_idle(struct connection *c)
 {
+	open_shake_upstream(c);
 	if (!c->upstream || c->upstream->stream.shaking)
 		return;
 	if (side_read(c->upstream) == -EAGAIN)
@@ -495,7 +508,7 @@ static void forget_request(struct forward *f)
 	head_done(&f->request);
 	free(TAKE_PTR(f->path));
 	f->target = NULL;
-	f->upgrade = f->bodiless = f->began = f->heard = f->header_due = false;
+	f->upgrade = f->looked_at = f->bodiless = f->began = f->heard = f->header_due = false;
 	f->credential = NULL;
 	f->interim = 0;
 	f->request_at = REQUEST_HEAD;

@@ -24,8 +24,9 @@ struct forward {
 	struct framing body;
 	char *path, *target; /* without and with its query; target points into request.text */
 	bool upgrade;        /* to WebSocket, allowed */
-	bool bodiless;       /* HEAD */
-	bool header_due;     /* a deadline for its header runs */
+	bool looked_at; /* a rule for this host looks at method or path, or there is a credential */
+	bool bodiless;  /* HEAD */
+	bool header_due; /* a deadline for its header runs */
 	const struct credential *credential;
 
 	/* the upstream it fits */

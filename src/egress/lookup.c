@@ -87,18 +87,32 @@ static void fail(struct addresses *a, int status)
 					    : "the name cannot be resolved";
 }
 
+/* To a list that is not the lookup's. There are some. */
+static void take_waiters(struct lookup *l, struct waiter *to)
+{
+	*to = l->waiters;
+	to->next->prev = to->prev->next = to;
+	l->waiters.prev = l->waiters.next = &l->waiters;
+}
+
+/* Who is told may look up something else at once, and make_room() free this one for it: what is needed is kept here. */
 static void settle(struct lookup *l)
 {
 	struct egress *g = l->egress;
+	const struct addresses found = l->found;
+	struct waiter waiting;
 
 	l->pending = false;
-	l->until_ms = uv_now(&g->loop) + (l->found.count ? LIMIT_CACHE_MS : FAILED_MS);
+	l->until_ms = uv_now(&g->loop) + (found.count ? LIMIT_CACHE_MS : FAILED_MS);
 	g->lookup_pending--;
-	while (l->waiters.next != &l->waiters) {
-		struct waiter *w = l->waiters.next;
+	if (l->waiters.next == &l->waiters)
+		return;
+	take_waiters(l, &waiting);
+	while (waiting.next != &waiting) {
+		struct waiter *w = waiting.next;
 
 		lookup_cancel(w);
-		w->done(w, &l->found);
+		w->done(w, &found);
 	}
 }
 

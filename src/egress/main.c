@@ -235,6 +235,12 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	/* Glibc takes this for resolv.conf's search list: the name that was judged is asked for, and no other. And it has to
+	 * come by that list, else one that does not exist is asked for twice. */
+	if (setenv("LOCALDOMAIN", "", 1) < 0 || setenv("RES_OPTIONS", "ndots:15", 1) < 0) {
+		fprintf(stderr, "cloche-egress: out of memory\n");
+		return EXIT_FAILURE;
+	}
 	egress.starter = getuid();
 	egress.control_fd = egress.init_fd = -1;
 	if (self_hide(&e) == 0 && run(&egress, (int)fd, &e) == 0)

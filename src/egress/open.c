@@ -66,11 +66,26 @@ enum first open_peek(struct connection *c, struct hello *ret)
 	return r == 0 ? FIRST_WAIT : FIRST_TLS;
 }
 
+void open_shake_upstream(struct connection *c)
+{
+	struct side *s = c->upstream;
+	struct err e = {0};
+	int r = !s || !s->stream.shaking || c->fault ? 1 : stream_shake(&s->stream, &e);
+
+	if (r < 0)
+		c->fault = strdup(e.text);
+	if (s) {
+		s->want_read = r == 0 && s->stream.want_read;
+		s->want_write = r == 0 && s->stream.want_write;
+	}
+}
+
 static enum step client_shake(struct connection *c)
 {
 	struct err e = {0};
 	int r = stream_shake(&c->client->stream, &e);
 
+	open_shake_upstream(c);
 	c->client->want_read = c->client->want_write = false;
 	if (r == 0) {
 		c->client->want_read = c->client->stream.want_read;
@@ -112,9 +127,8 @@ static enum step judge_hello(struct connection *c, const struct hello *hello)
 		record_end(c, EGRESS_FAILED, e.text);
 		return connection_close(c, true);
 	}
-	/* The other side's handshake begins at once; forward.c brings it to its end. */
-	if (stream_connect_tls(&c->upstream->stream, c->egress->trust, c->host, &e) < 0 ||
-	    stream_shake(&c->upstream->stream, &e) < 0)
+	/* The other side's handshake begins at once and goes on beside this one; forward.c brings it to its end. */
+	if (stream_connect_tls(&c->upstream->stream, c->egress->trust, c->host, &e) < 0)
 		c->fault = strdup(e.text);
 	c->step = client_shake;
 	connection_wait(c, WAIT_HANDSHAKE, NULL);

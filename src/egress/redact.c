@@ -145,6 +145,20 @@ static void add_base64(struct builder *b, const char *text, size_t size, size_t 
 	add_written(b, end - begin);
 }
 
+/* As names of fields arrive (head.h). */
+static void add_lower(struct builder *b, const char *text, size_t size)
+{
+	bool differs = false;
+
+	for (size_t i = 0; i < size; i++)
+		differs |= isupper((unsigned char)text[i]);
+	if (!differs)
+		return;
+	for (size_t i = 0; b->to && i < size; i++)
+		b->text[i] = (char)tolower((unsigned char)text[i]);
+	add_written(b, size);
+}
+
 static void add_text(struct builder *b, const char *text, size_t size)
 {
 	if (size == 0)
@@ -155,6 +169,7 @@ static void add_text(struct builder *b, const char *text, size_t size)
 	if (b->to)
 		memcpy(b->text, text, size);
 	add_written(b, size);
+	add_lower(b, text, size);
 }
 
 static void add_part(struct builder *b, const char *text, size_t size)

@@ -93,17 +93,31 @@ bool field_add(struct bytes *b, const char *name, const char *value)
 }
 
 /* What a secret could be read by in spite of its redaction: pieces of an answer, or one that is compressed. */
-static bool hides_answer(const char *name)
+static const char *const hiding[] = {"accept-encoding", "range", "if-range", "request-range",
+				     "x-ms-range"};
+
+/* What some servers take in place of the method and the path that were judged. */
+static const char *const overriding[] = {
+	"x-http-method-override", "x-http-method", "x-method-override",
+	"x-original-url",         "x-rewrite-url",
+};
+
+static bool is_one_of(const char *name, const char *const *list, size_t count)
 {
-	return strcmp(name, "accept-encoding") == 0 || strcmp(name, "range") == 0 ||
-	       strcmp(name, "if-range") == 0;
+	for (size_t i = 0; i < count; i++)
+		if (field_is(name, list[i]))
+			return true;
+	return false;
 }
 
 static bool goes_up(const struct forward *f, const char *name)
 {
 	if (request_hop_by_hop(&f->request, name))
 		return false;
-	return !f->credential || (!credential_replaces(f->credential, name) && !hides_answer(name));
+	if (f->looked_at && is_one_of(name, overriding, ARRAY_SIZE(overriding)))
+		return false;
+	return !f->credential || (!credential_replaces(f->credential, name) &&
+				  !is_one_of(name, hiding, ARRAY_SIZE(hiding)));
 }
 
 static bool add_host(const struct connection *c, struct bytes *b)

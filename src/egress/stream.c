@@ -144,8 +144,8 @@ int stream_wants(const struct stream *s, bool read, bool write)
 	bool readable = read, writable = write;
 
 	if (s->shaking) {
-		readable = s->want_read;
-		writable = s->want_write;
+		readable = read && s->want_read;
+		writable = write && s->want_write;
 	} else if (s->ssl) {
 		readable = (read && !s->want_write) || (write && s->want_read);
 		writable = (write && !s->want_read) || (read && s->want_write);

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "egress/egress.h"
+#include "egress/forward.h"
 
 /* 1: moved some, 0: nothing now, -1: over. */
 static int move(struct connection *c, struct side *from, struct side *to, uint64_t *count)
@@ -25,8 +25,7 @@ static int move(struct connection *c, struct side *from, struct side *to, uint64
 		to->end = true;
 		return side_flush(to) ? 0 : -1;
 	}
-	*count += (uint64_t)n;
-	g->totals.bytes += (uint64_t)n;
+	forward_count(c, count, (size_t)n);
 	if (!side_write(to, g->buffer, (size_t)n) || !connect_quota(c))
 		return -1;
 	from->want_read = to->out.size == 0;
@@ -60,9 +59,12 @@ static int pass_gate(struct connection *c)
 
 static enum step tunnel_step(struct connection *c)
 {
-	int up = c->gate ? pass_gate(c) : move(c, c->client, c->upstream, &c->record.sent);
-	int down = up < 0 ? -1 : move(c, c->upstream, c->client, &c->record.received);
+	int up, down;
 
+	if (c->upstream->lost)
+		return connection_close(c, true);
+	up = c->gate ? pass_gate(c) : move(c, c->client, c->upstream, &c->record.sent);
+	down = up < 0 ? -1 : move(c, c->upstream, c->client, &c->record.received);
 	if (up < 0 || down < 0)
 		return connection_close(c, true);
 	if (c->client->told && c->upstream->told)
@@ -72,21 +74,22 @@ static enum step tunnel_step(struct connection *c)
 	return up == 1 || down == 1 ? STEP_AGAIN : STEP_WAIT;
 }
 
-static bool pass_on(struct side *to, struct bytes *b, uint64_t *count)
+static bool pass_on(struct side *to, struct bytes *b)
 {
 	bool ok = b->size == 0 || side_write(to, b->data + b->start, b->size);
 
-	*count += b->size;
 	bytes_done(b);
 	return ok;
 }
 
 enum step tunnel_begin(struct connection *c, bool gate, struct bytes *from_upstream)
 {
-	bool ok = pass_on(c->upstream, &c->in, &c->record.sent) &&
-		  (!from_upstream || pass_on(c->client, from_upstream, &c->record.received));
+	bool ok;
 
-	if (!ok)
+	/* What came from upstream was counted when it was read; of the client's, only what is sent is. */
+	forward_count(c, &c->record.sent, c->in.size);
+	ok = pass_on(c->upstream, &c->in) && (!from_upstream || pass_on(c->client, from_upstream));
+	if (!ok || !connect_quota(c))
 		return connection_close(c, true);
 	c->gate = gate;
 	c->step = tunnel_step;

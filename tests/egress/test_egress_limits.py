@@ -7,6 +7,8 @@ import random
 import re
 import resource
 import socket
+import struct
+import threading
 import time
 
 import cloche
@@ -237,6 +239,55 @@ def test_PX_24_max_bytes_ends_what_goes_on_and_refuses_what_comes(proxied):
     assert e.records[0].verdict == "denied" and "max-bytes" in e.records[0].why
     answer = e.send(get(f"api.test:{s.port}"))
     assert answer.startswith(b"HTTP/1.1 403") and b"max-bytes" in answer
+
+
+def test_max_bytes_counts_what_comes_behind_an_upgrade(proxied):
+    """Bytes that the client sends in one piece with its request are handed on by the tunnel that the connection becomes."""
+    def switch(peer, server):
+        peer.head()
+        peer.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello")
+        while peer.more():
+            pass
+    e, s = proxied(switch, rules=f"max-bytes 20k\nallow api.test:{{port}} {LOOPBACK}")
+    request = get(f"api.test:{s.port}", "Connection: Upgrade\r\nUpgrade: websocket\r\n").encode()
+    with e.dial() as c:
+        c.sendall(request + b"x" * 1000)
+        assert egress.read_head(c).startswith("HTTP/1.1 101") and egress.read_exactly(c, 5) == b"hello"
+        while len(s.received[0]) < 1000 or not s.received[0].endswith(b"x" * 1000):
+            time.sleep(0.01)
+        c.shutdown(socket.SHUT_WR)
+        egress.drain(c)
+    totals = e.wait_for(lambda t: t.open == 0)
+    record, = e.records
+    assert record.sent == len(s.received[0])
+    assert record.received == len("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello")
+    assert totals.bytes == record.sent + record.received
+    with e.dial() as c:  # more than is left: it is cut as it would be in the tunnel
+        c.sendall(request + b"x" * 30_000)
+        egress.drain(c)
+    assert e.wait_for(lambda t: t.open == 0).bytes > 20 << 10
+    assert (e.records[1].verdict, "max-bytes" in e.records[1].why) == ("denied", True)
+    assert e.send(request).startswith(b"HTTP/1.1 403")
+
+
+def test_a_tunnel_whose_upstream_was_reset_is_over(proxied):
+    """Half-closed, full, then reset: nothing is read from there any more and nothing can be written; nobody waits for it."""
+    reset = threading.Event()
+
+    def half(peer, _):
+        peer.sock.shutdown(socket.SHUT_WR)
+        reset.wait(20)
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.sock.close()
+    e, s = proxied(half)
+    c, _ = e.connect("api.test", s.port)
+    with c:
+        c.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            while True:
+                c.send(b"x" * 65536)
+        reset.set()
+        e.wait_for(lambda t: t.open == 0, 10)
 
 
 def test_max_connections(proxied):

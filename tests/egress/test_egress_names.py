@@ -19,7 +19,7 @@ class Names:
     """A DNS server at port 53 of a loopback address. answers: {name: [[address, …], …]}: one list per question for A, the last for ever."""
 
     def __init__(self, address="127.0.0.153"):
-        self.answers, self.asked = {}, []
+        self.answers, self.asked, self.held = {}, [], []
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind((address, 53))
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -35,9 +35,21 @@ class Names:
             data, who = self.sock.recvfrom(4096)
             if not data:
                 return
-            reply = self.reply(data)
-            if reply:
-                self.sock.sendto(reply, who)
+            self.answer(data, who)
+
+    def answer(self, data, who):
+        reply = self.reply(data)
+        if reply == "later":
+            self.held.append((data, who))
+        elif reply:
+            self.sock.sendto(reply, who)
+
+    def release(self, name, lists):
+        """What was asked about NAME, whose answer was "later", is answered now."""
+        self.answers[name] = lists
+        held, self.held = self.held, []
+        for data, who in held:
+            self.answer(data, who)
 
     def reply(self, data):
         labels, at = [], 12
@@ -49,6 +61,8 @@ class Names:
         if kind == A:
             self.asked.append(name)
         lists = self.answers.get(name)
+        if lists == "later":
+            return lists
         if lists == "silence":
             return None
         if lists is None:
@@ -66,11 +80,12 @@ def names(proxied):
     """A server of names, and proxies that ask it: names.proxied(…)."""
     n = Names()
     folder = Path(tempfile.mkdtemp(prefix="clo-names."))
-    (folder / "resolv.conf").write_text("nameserver 127.0.0.153\noptions timeout:1 attempts:1\n")
+    n.options = "options timeout:1 attempts:1\n"
     (folder / "nsswitch.conf").write_text("hosts: files dns\n")
     script = "for f in resolv.conf nsswitch.conf; do mount --bind $0/$f /etc/$f || exit 1; done; exec \"$@\""
 
     def start(*arguments, **options):
+        (folder / "resolv.conf").write_text("nameserver 127.0.0.153\n" + n.options)
         return proxied(*arguments, wrap=("unshare", "-m", "sh", "-c", script, str(folder)), **options)
     n.proxied = start
     yield n
@@ -135,6 +150,47 @@ def test_a_silent_server_of_names_holds_up_nobody(names):
         with c:
             assert egress.read_head(c).startswith("HTTP/1.1 502")
     assert names.asked.count("silent.example") == 1
+
+
+def test_only_the_name_that_was_judged_is_asked_for(names):
+    """Not one that the search list of the machine's resolv.conf makes of it, also where it does not exist."""
+    names.options += "search corp.example\n"
+    names.answers["x.names.example.corp.example"] = names.answers["gone.corp.example"] = [["127.0.0.1"]]
+    e, s = names.proxied(rules="allow **.names.example:{port} within=127.0.0.0/8\nallow gone:{port} within=127.0.0.0/8\nallow localhost:{port} within=127.0.0.0/8")
+    for host in ("x.names.example", "gone"):
+        assert get(e, host, s.port).startswith(b"HTTP/1.1 502")
+    assert set(names.asked) == {"x.names.example", "gone"} and not s.received
+    assert get(e, "localhost", s.port).startswith(b"HTTP/1.1 200")  # /etc/hosts
+
+
+def test_an_answer_that_makes_room_for_the_next_question(names):
+    """By TCP a second question waits for the first one's answer. By then as many names are known as may be, so that the second one's
+    takes the place of the very look-up whose answer is being told."""
+    names.options = "options timeout:15 attempts:1\n"
+    names.answers |= {"first.example": "later", "second.example": [["127.0.0.1"]]}
+    known = {f"n{i}.test": ["127.0.0.1"] for i in range(255)}
+    e, _ = names.proxied(rules="allow **.example\nallow **.test", resolve=known, kinds=("dns", "dns_tcp"))
+    import test_egress_capture as capture
+    with e.dial("dns_tcp") as c, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as u:
+        u.settimeout(10)
+        u.connect(e.addresses["dns"])
+        for name in ("first.example", "second.example"):
+            message = capture.question(name, A)
+            c.sendall(struct.pack(">H", len(message)) + message)
+        while not names.held:
+            time.sleep(0.01)
+        for name in known:
+            u.send(capture.question(name, A))
+            assert capture.answer(u.recv(600))[0] == capture.OK
+        assert names.held
+        names.release("first.example", None)
+        answers = []
+        for _ in range(2):
+            size, = struct.unpack(">H", egress.read_exactly(c, 2))
+            answers.append(capture.answer(egress.read_exactly(c, size)))
+        assert answers[0] == (capture.NXDOMAIN, [])
+        assert answers[1][0] == capture.OK and len(answers[1][1]) == 1
+    assert e.process.poll() is None
 
 
 def test_the_resolver_inside_asks_outside_when_it_is_asked(names, netns):

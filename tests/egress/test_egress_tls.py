@@ -2,10 +2,13 @@
 """TLS through the proxy: relayed unseen, or opened where a rule or a credential needs it (PX-08 to PX-10, PX-13, PX-14, PX-16, PX-25)."""
 import base64
 import contextlib
+import os
 import ssl
 import socket
 import subprocess
+import time
 import urllib.parse
+from pathlib import Path
 
 import certs
 import egress
@@ -146,6 +149,58 @@ def test_PX_10_only_http_1_1_is_offered(opened):
         assert ask(c, f"api.test:{s.port}")[0].startswith("HTTP/1.1 200")
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         secure(e, s, alpn=["h2"]).close()
+
+
+@pytest.mark.parametrize("until", ["hello", "handshake"])
+def test_a_client_that_stalls_costs_nothing(opened, until):
+    """The upstream's handshake has begun by then, and its server has answered."""
+    e, s = opened()
+    c, _ = e.connect("api.test", s.port)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = certs.client(e.ca).wrap_bio(incoming, outgoing, server_hostname="api.test")
+    with c:
+        done = False
+        while not done:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+                done = True
+            c.sendall(outgoing.read())
+            if until == "hello":
+                break
+            if not done:
+                incoming.write(c.recv(65536))
+        time.sleep(0.3)
+        before = cpu_seconds(e)
+        time.sleep(1)
+        assert cpu_seconds(e) - before < 0.3
+        while not done:  # and it may go on
+            incoming.write(c.recv(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+                done = True
+            c.sendall(outgoing.read())
+        client.write(f"GET / HTTP/1.1\r\nHost: api.test:{s.port}\r\nConnection: close\r\n\r\n".encode())
+        c.sendall(outgoing.read())
+        incoming.write(egress.drain(c))
+        assert client.read(65536).startswith(b"HTTP/1.1 200")
+    e.wait_for(lambda t: t.open == 0)
+    assert len(e.records) == len(s.received) == 1  # by that one connection
+
+
+def test_a_client_that_stalls_before_an_upstream_that_is_none_costs_nothing(opened, authority):
+    e, s = opened(server=authority.server("wrong", "DNS:evil.test"))
+    with secure(e, s) as c:
+        time.sleep(0.3)
+        before = cpu_seconds(e)
+        time.sleep(1)
+        assert cpu_seconds(e) - before < 0.3
+        head, body = ask(c, f"api.test:{s.port}")
+        assert head.startswith("HTTP/1.1 502") and b"is for another name" in body
+
+
+def cpu_seconds(e):
+    fields = Path(f"/proc/{e.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_plain_http_in_a_tunnel_is_looked_at_too(opened, server):
@@ -366,6 +421,17 @@ def test_PX_14_TRACE_and_compressed_answers_are_refused(injected):
     e, s = injected(lambda p, _: [p.head(), p.reply(b"\x1f\x8b", fields="Content-Encoding: gzip\r\n")])
     with secure(e, s) as c:
         assert ask(c, f"api.test:{s.port}")[0].startswith("HTTP/1.1 502")
+    e, s = injected(lambda p, _: [p.head(), p.reply(b"\x1f\x8b", fields="Content-Encoding: identity\r\nContent-Encoding: gzip\r\n")])
+    with secure(e, s) as c:
+        assert ask(c, f"api.test:{s.port}")[0].startswith("HTTP/1.1 502")
+
+
+def test_PX_14_a_secret_in_the_name_of_a_field_is_redacted(injected):
+    value = "T0ken-of-Mine"
+    e, s = injected(lambda p, _: [p.head(), p.reply(b"ok", fields=f"X-{value}-Y: 1\r\n")] and p.more(), {"header": "X-Key", "value": value})
+    with secure(e, s) as c:
+        head, _ = ask(c, f"api.test:{s.port}")
+    assert value.lower() not in head.lower() and f"x-{'*' * len(value)}-y: 1" in head.lower()
 
 
 def test_PX_15_PX_17_no_other_host_gets_it(injected, server, tls):
@@ -396,10 +462,34 @@ def test_PX_16_not_to_an_upstream_that_is_another(injected, authority):
 
 def test_PX_25_no_websocket_on_a_route_with_a_credential(injected):
     e, s = injected()
+    more = "allow GET,WEBSOCKET https://api.test:{port}/* within=127.0.0.0/8"  # nor where a rule says WEBSOCKET
+    for e, s in ((e, s), injected(rules=more)):
+        with secure(e, s) as c:
+            head, body = ask(c, f"api.test:{s.port}", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n")
+            assert head.startswith("HTTP/1.1 403") and b"WebSocket on a route with a credential" in body
+        assert not spoken(s)
+        assert e.denials() == [("api.test", s.port)] and "credential" in e.records[0].why
+
+
+FIELDS = ("X-HTTP-Method-Override", "x_http_method_override", "X-HTTP-Method", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL")
+
+
+def test_PX_13_fields_that_override_what_was_judged_are_dropped(opened, injected, proxied):
+    fields = "".join(f"{f}: DELETE-/other\r\n" for f in FIELDS) + "X-Fine: stays\r\n"
+    for e, s in (opened(), injected()):
+        with secure(e, s) as c:
+            assert ask(c, f"api.test:{s.port}", fields)[0].startswith("HTTP/1.1 200")
+        assert b"DELETE" not in spoken(s) and b"stays" in spoken(s)
+    e, s = proxied()  # nobody looks at method or path: all of it is the client's
+    assert e.send(f"GET http://api.test:{s.port}/ HTTP/1.1\r\nHost: api.test:{s.port}\r\nConnection: close\r\n{fields}\r\n").startswith(b"HTTP/1.1 200")
+    assert spoken(s).count(b"DELETE") == len(FIELDS)
+
+
+def test_PX_14_no_piece_of_an_answer_is_asked_for(injected):
+    e, s = injected()
     with secure(e, s) as c:
-        head, _ = ask(c, f"api.test:{s.port}", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n")
-        assert head.startswith("HTTP/1.1 403")
-    assert not spoken(s)
+        ask(c, f"api.test:{s.port}", "".join(f"{f}: bytes=0-3\r\n" for f in ("Range", "If-Range", "Request-Range", "x-ms-range", "x_ms_range")))
+    assert b"bytes=0-3" not in spoken(s)
 
 
 def test_a_real_client_in_opened_tls(opened, tmp_path):
