@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "image/apply.h"
 #include "image/image.h"
+#include "image/packages.h"
 #include "image/state.h"
 #include "service/counters.h"
 #include "service/dying.h"
@@ -80,16 +81,10 @@ struct kind {
 		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
 
-/* What everything prepared was made from: when one of these changes, packages or the configuration have. Who
- * replaces a file in a folder changes the folder. */
-static const char *const made_from[] = {"/usr",
-					"/usr/bin",
-					"/usr/lib",
-					"/usr/lib/x86_64-linux-gnu",
-					"/usr/lib/python3/dist-packages",
-					"/etc/ld.so.cache"};
+/* What everything prepared was made from. */
 struct sources {
-	struct timespec files[ARRAY_SIZE(made_from)], configuration;
+	struct packages_state packages;
+	struct timespec configuration;
 };
 
 struct pool {
@@ -491,8 +486,7 @@ static struct sources sources_now(const struct pool *p)
 {
 	struct sources s = {.configuration = changed(p->service->file_name)};
 
-	for (size_t i = 0; i < ARRAY_SIZE(made_from); i++)
-		s.files[i] = changed(made_from[i]);
+	packages_state_now(&s.packages);
 	return s;
 }
 
