@@ -10,21 +10,14 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <malloc.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/json.h"
+#include "egress/wipe.h"
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE, SECRET_MAX = 16 << 10, ADDRESSES = 32 };
-
-static void wiping_free(void *p)
-{
-	if (p)
-		explicit_bzero(p, malloc_usable_size(p));
-	free(p);
-}
 
 /* ---- values ---- */
 

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "egress/credential.h"
 #include "egress/egress.h"
+#include "egress/wipe.h"
 
 enum { EXIT_USAGE = 2, END_MS = 10000, FDS = EGRESS_LISTENERS_MAX + 1 };
 
@@ -239,6 +240,10 @@ int main(int argc, char **argv)
 	 * come by that list, else one that does not exist is asked for twice. */
 	if (setenv("LOCALDOMAIN", "", 1) < 0 || setenv("RES_OPTIONS", "ndots:15", 1) < 0) {
 		fprintf(stderr, "cloche-egress: out of memory\n");
+		return EXIT_FAILURE;
+	}
+	if (wipe_openssl() < 0) {
+		fprintf(stderr, "cloche-egress: OpenSSL's memory cannot be wiped\n");
 		return EXIT_FAILURE;
 	}
 	egress.starter = getuid();
