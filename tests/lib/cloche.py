@@ -337,6 +337,14 @@ def fds(pid="self"):
     return found
 
 
+def open_the_way(path):
+    """Every user can walk to PATH, which pytest keeps to itself. The temporary folder above stays everybody's."""
+    top = Path(tempfile.gettempdir())
+    for p in (path, *path.parents):
+        if top in p.parents:
+            os.chmod(p, 0o755)
+
+
 def snapshot():
     """Everything a sandbox could leave on this machine; hand it to leftovers() later."""
     return {"processes": processes(), "cgroups": cgroups(), "mounts": mounts(), "files": files(),

@@ -24,9 +24,7 @@ def refused(folder, **keys):
 @pytest.fixture
 def folder(tmp_path):
     """theirs/mine: mine is root's, theirs is not."""
-    for p in (tmp_path, *tmp_path.parents):
-        if str(p).startswith("/tmp/"):
-            os.chmod(p, 0o755)
+    cloche.open_the_way(tmp_path)
     (tmp_path / "theirs" / "mine").mkdir(parents=True)
     os.chown(tmp_path / "theirs", NOBODY, NOBODY)
     return tmp_path

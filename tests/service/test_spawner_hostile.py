@@ -66,9 +66,7 @@ def descriptors(s):
 
 def test_a_folder_of_another_user_by_its_mere_path(server, tmp_path):
     """Anybody who can walk there can open O_PATH; so that is worth nothing, whoever it is said to belong to."""
-    for p in (tmp_path, *tmp_path.parents):
-        if str(p).startswith(cloche.tempfile.gettempdir()) and p != Path(cloche.tempfile.gettempdir()):
-            os.chmod(p, 0o755)
+    cloche.open_the_way(tmp_path)
     alice = owned(tmp_path, "alice", 61999)
     alice.chmod(0o700)
     (alice / "secret").write_text("hers")

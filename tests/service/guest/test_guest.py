@@ -14,7 +14,7 @@ import pytest
 
 import cloche
 import conversation
-from conversation import ATTACH, HEAD, LOSSLESS, PTY, STDIN, TAIL, Conversation, Failed, HungUp, Run
+from conversation import ATTACH, CUT, HEAD, LOSSLESS, PTY, STDIN, TAIL, Conversation, Failed, HungUp, Run
 
 
 def wait_for(condition, seconds=10):
@@ -404,7 +404,7 @@ def test_list_knows_by_tag(own_box):
     own_box.output(first)
     a, b = own_box.list()
     assert (a.tag, a.number, a.running, a.ended.status, a.flags) == ("run_1", first, 0, 3, TAIL)
-    assert (b.tag, b.number, b.running, b.ended, b.flags) == ("run_2", second, 1, None, HEAD | STDIN)
+    assert (b.tag, b.number, b.running, b.ended, b.flags) == ("run_2", second, 1, None, HEAD | STDIN | CUT)
     assert b.started_ms >= a.started_ms
 
 
