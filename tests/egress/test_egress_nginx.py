@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import certs
+import contract
 import egress
 import pytest
 
@@ -96,6 +97,7 @@ def test_many_requests_of_one_client_each_arrive_once(proxy, nginx, base):
     before = len(nginx.log.read_text().splitlines())
     urls = [f"{base}/1000?{i}" for i in range(50)]
     assert curl(proxy, *urls) == (nginx.www / "1000").read_bytes() * 50
+    contract.until(lambda: len(nginx.log.read_text().splitlines()) >= before + 50)  # a line is written behind its answer
     lines = nginx.log.read_text().splitlines()[before:]
     assert [line.split('"')[1] for line in lines] == [f"GET /1000?{i} HTTP/1.1" for i in range(50)]
 
