@@ -9,64 +9,22 @@
 #include "cli/policy.h"
 
 /* Which rows of the sandbox's option table the service takes where. */
-static const char *const create_rows[] = {"image",
-					  "runtime",
-					  "profile",
-					  "memory",
-					  "memory-swap",
-					  "cpus",
-					  "network",
-					  "allow",
-					  "deny",
-					  "preset",
-					  "credential",
-					  "network-bytes",
-					  "network-connections",
-					  "user",
-					  "env",
-					  "env-file",
-					  "workdir",
-					  "tmpfs",
-					  "volume",
-					  "hostname",
-					  "pids-limit",
-					  NULL};
-static const char *const network_rows[] = {
-	"network", "allow", "deny", "preset", "credential", "network-bytes", "network-connections",
-	NULL};
+static const char *const create_rows[] = {"image",       "runtime",  "profile",    "memory",
+					  "memory-swap", "cpus",     NETWORK_ROWS, "user",
+					  "env",         "env-file", "workdir",    "tmpfs",
+					  "volume",      "hostname", "pids-limit", NULL};
 static const char *const exec_rows[] = {"env",     "env-file",   "workdir",
 					"timeout", "max-output", NULL};
 
 /* What describes the sandboxes of an agent; files go through its tools. */
-static const char *const agent_rows[] = {"image",
-					 "runtime",
-					 "profile",
-					 "memory",
-					 "memory-swap",
-					 "cpus",
-					 "network",
-					 "allow",
-					 "deny",
-					 "preset",
-					 "credential",
-					 "network-bytes",
-					 "network-connections",
-					 "user",
-					 "env",
-					 "env-file",
-					 "workdir",
-					 "tmpfs",
-					 "volume",
-					 "venv",
-					 "hostname",
-					 "pids-limit",
-					 "timeout",
-					 "cpu-time",
-					 "idle-timeout",
-					 "max-output",
-					 "on-output-limit",
-					 "best-effort",
-					 NULL};
+static const char *const agent_rows[] = {"image",        "runtime",     "profile",
+					 "memory",       "memory-swap", "cpus",
+					 NETWORK_ROWS,   "user",        "env",
+					 "env-file",     "workdir",     "tmpfs",
+					 "volume",       "venv",        "hostname",
+					 "pids-limit",   "timeout",     "cpu-time",
+					 "idle-timeout", "max-output",  "on-output-limit",
+					 "best-effort",  NULL};
 
 #define CODE       "[OPTION...] [-c CODE | FILE | -] [ARG...]"
 #define EVERYWHERE .operands_before = OPERANDS_ANYWHERE
@@ -150,7 +108,7 @@ const struct verb verbs[] = {
 	{"doctor", "[--json]", "say what this machine can enforce, and how to get the rest",
 	 verb_doctor, json_options, EVERYWHERE},
 	{"policy", "explain [OPTION...] [METHOD] URL|HOST[:PORT]...", "say which rule of a network policy decides, and why",
-	 verb_policy, policy_options, policy_rows, EVERYWHERE, .words = "explain",
+	 verb_policy, policy_options, network_rows, EVERYWHERE, .words = "explain",
 	 .more = "cloche policy explain --network allow --preset pypi https://pypi.org/simple/ POST https://pypi.org/\n"
 		 "Nothing is resolved, and nothing connected to. It knows this machine's files; a service has its own.\n"
 		 "Exit status: 0 all are allowed, 1 some are denied.\n"},

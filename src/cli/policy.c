@@ -14,9 +14,7 @@
 #include "settings/egress.h"
 #include "settings/secret.h"
 
-const char *const policy_rows[] = {
-	"network", "allow", "deny", "preset", "credential", "network-bytes", "network-connections",
-	NULL};
+const char *const network_rows[] = {NETWORK_ROWS, NULL};
 
 /* ---- what is asked about ---- */
 

@@ -7,8 +7,10 @@
 
 #include "cli/cli.h"
 
-/* Rows of the option table that are about the network; ends with NULL. */
-extern const char *const policy_rows[];
+/* Names of the option table's rows that are about the network, for a list of rows; and as a list, which ends with NULL. */
+#define NETWORK_ROWS \
+	"network", "allow", "deny", "preset", "credential", "network-bytes", "network-connections"
+extern const char *const network_rows[];
 
 /* On stderr, a line each: what whoever gave these --allow should know. */
 void policy_warn(const struct spec *s);

@@ -171,7 +171,7 @@ static int read_policy(struct client *k, int memfd, struct network_policy **ret,
 		return err_set(
 			e, 0,
 			"the new rules need TLS to be opened, and this sandbox was made without an authority: "
-			"give it one such rule at its start");
+			"make one with such a rule, or name these hosts without method and path");
 	}
 	return 0;
 }

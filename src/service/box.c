@@ -13,6 +13,7 @@
 #include "service/pool.h"
 #include "service/problem.h"
 #include "service/recover.h"
+#include "settings/egress.h"
 
 /* How often an idle clock looks for work, as a part of the idle time-out, and the bounds of it. */
 #define IDLE_LOOKS  8
@@ -536,7 +537,8 @@ static void not_made(struct box *b, const struct spawner_refused *r)
 		memcpy(b->stage, r->stage, sizeof b->stage);
 	b->errnum = (int)r->errnum;
 	b->failed_code = (enum code)r->code;
-	if (strcmp(r->stage, "volume") == 0 && is_of_the_request((int)r->errnum))
+	if ((strcmp(r->stage, "volume") == 0 || strcmp(r->stage, STAGE_RULES) == 0) &&
+	    is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_NONE;
 	if (r->code == CODE_NONE && !is_of_the_request((int)r->errnum))
 		b->failed_code = CODE_SANDBOX_CREATE_FAILED;

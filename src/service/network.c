@@ -53,8 +53,8 @@ struct network {
 	uint64_t pace_ms;            /* from a connection to the row with it */
 	uint64_t written_us;         /* the last row that was due */
 	uint64_t named_us;           /* when all that were named are made up for */
-	struct row rows[NAMED_MAX + MERGED_MAX];
-	size_t row_count, named;
+	struct row *rows; /* NAMED_MAX and MERGED_MAX at most; freed when they are written */
+	size_t row_count, row_room, named;
 	uint64_t unlisted; /* alike no row, and there was no room */
 	json_t *refused;
 };
@@ -94,6 +94,13 @@ static json_t *row_json(const struct row *r)
 			 time_json((int64_t)c->started_ms));
 }
 
+static void free_rows(struct network *n)
+{
+	free(n->rows);
+	n->rows = NULL;
+	n->row_count = n->row_room = n->named = 0;
+}
+
 /* One audit row for all that came since the last, then the acknowledgement. */
 static void write_rows(struct network *n)
 {
@@ -109,7 +116,7 @@ static void write_rows(struct network *n)
 		json_array_append_new(list, row_json(&n->rows[i]));
 	audit(b->service, b->stored.owner, b->stored.session, "network.connections", b->stored.id,
 	      json_pack("{so sI}", "connections", list, "more", (json_int_t)n->unlisted));
-	n->row_count = n->named = 0;
+	free_rows(n);
 	n->unlisted = 0;
 	if (service_commit(b->service) < 0 || n->ended || n->acknowledged == n->last)
 		return;
@@ -138,26 +145,37 @@ static struct row *find_row(struct network *n, const struct egress_record *r)
 	return NULL;
 }
 
+/* NULL: there is no memory. */
 static struct row *new_row(struct network *n, const struct egress_record *r)
 {
-	struct row *row = &n->rows[n->row_count++];
+	size_t room = n->row_room ? n->row_room * 2 : 1;
+	struct row *more;
 
-	*row = (struct row){.record = *r};
-	return row;
+	if (n->row_count == n->row_room) {
+		more = reallocarray(n->rows, room, sizeof *more);
+		if (!more)
+			return NULL;
+		n->rows = more;
+		n->row_room = room;
+	}
+	n->rows[n->row_count] = (struct row){.record = *r};
+	return &n->rows[n->row_count++];
 }
 
 /* One of its own, while it may have one. */
 static struct row *name_row(struct network *n, const struct egress_record *r)
 {
 	uint64_t now = now_us();
+	struct row *row;
 
 	if (n->named_us < now)
 		n->named_us = now;
 	if (n->named == NAMED_MAX || n->named_us - now >= (uint64_t)NAMED_BURST * NAMED_US)
 		return NULL;
+	row = new_row(n, r);
 	n->named_us += NAMED_US;
-	n->named++;
-	return new_row(n, r);
+	n->named += row != NULL;
+	return row;
 }
 
 /* With all that the same rule let through, or refused. */
@@ -291,6 +309,7 @@ static void let_go(struct network *n)
 	fd_close(&n->fd);
 	network_usage_done(&n->usage);
 	json_decref(n->refused);
+	free(n->rows);
 	free(n);
 }
 

@@ -9,6 +9,7 @@
 
 #include "service/handlers.h"
 #include "service/network.h"
+#include "settings/egress.h"
 
 enum { TOTALS_LIMIT_MS = 500 };
 
@@ -103,7 +104,7 @@ static int set_key(struct spec *s, const char *key, json_t *value, bool *was_set
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		if (strcmp(keys[i].key, key) == 0)
 			return spec_set_json(s, keys[i].option, value, false, was_set, e);
-	return err_set(e, 0, "is unknown here");
+	return err_set(e, 0, "unknown field");
 }
 
 /* The spec of a sandbox that had nothing but these rules, within the policy. */
@@ -151,8 +152,9 @@ static int keep_credentials(const struct box *b, json_t *body, struct spec *s, s
 		if (!is_in(have, wanted->item[i]))
 			return problem_set(
 				e, PROBLEM_CONFLICT,
-				"credential %.60s: a sandbox has those that it was made with; the old "
-				"rules hold",
+				"credential %.60s: a sandbox that runs gets no other credential than it "
+				"was made with; make one with it (POST /v1/sandboxes); the old rules "
+				"hold",
 				wanted->item[i]);
 	if (json_object_get(body, "credential") || s->network.mode == NETWORK_NONE)
 		return 0;
@@ -165,9 +167,14 @@ static int keep_credentials(const struct box *b, json_t *body, struct spec *s, s
 /* What the spawner's refusal is of. */
 static enum problem problem_of(const struct spawner_refused *r)
 {
+	if (r->code == CODE_SANDBOX_CREATE_FAILED) /* nor could any be made now */
+		return PROBLEM_UNAVAILABLE;
 	switch (r->errnum) {
 	case EPERM:
 		return PROBLEM_FORBIDDEN;
+	case ENOENT: /* also of a process that is gone */
+		return strcmp(r->stage, STAGE_RULES) == 0 ? PROBLEM_INVALID_REQUEST
+							  : PROBLEM_CONFLICT;
 	case ESRCH:
 		return PROBLEM_SANDBOX_ENDED;
 	case EAGAIN:

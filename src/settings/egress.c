@@ -92,7 +92,7 @@ static int put_presets(const struct settings *t, const struct places *places, co
 		_cleanup_free_ char *text = preset_read(&folders, name, &folder, e);
 
 		if (!text)
-			return -1;
+			return e->errnum == ENOENT ? err_stage(e, STAGE_RULES) : -1;
 		if (places->rootless && folder == 0 && check_own_preset(t, name, text, e) < 0)
 			return -1;
 		fprintf(f, "preset %s {\n%s\n}\n", name, text);
@@ -109,6 +109,7 @@ static const json_t *find_credential(const struct settings *t, const char *name,
 			"there is no credential %s: the operator defines it under credentials: in cloche.yaml",
 			name);
 		e->errnum = ENOENT;
+		err_stage(e, STAGE_RULES);
 	}
 	return entry;
 }

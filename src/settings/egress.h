@@ -12,6 +12,9 @@
 #include "network/preset.h"
 #include "settings/settings.h"
 
+/* The stage of a refusal for a preset or credential that is not there: what was asked for is wrong, nothing failed. */
+#define STAGE_RULES "rules"
+
 /* Where presets are looked for: a user's own, the operator's, those that come with cloche. */
 void settings_preset_folders(const struct places *places, struct preset_folders *ret);
 

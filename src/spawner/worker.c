@@ -125,7 +125,7 @@ static int prepare_network(struct work *w, struct kept_request *k, struct err *e
 		return 0;
 	if (egress_prepare(&w->egress, w->place->policy, k->spec, w->job->request.network.owner,
 			   w->folder, w->place->service_gid, &w->ready, e) < 0)
-		return -1;
+		return e->stage[0] ? -1 : err_stage(e, "network");
 	if (w->ready.ca_size) {
 		k->authority = w->ready.ca;
 		k->authority_size = w->ready.ca_size;
@@ -156,7 +156,7 @@ static int make(struct work *w, struct kept_sandbox *made, struct err *e)
 		return err_stage(e, "image");
 	}
 	k.listener = listener;
-	r = prepare_network(w, &k, e) < 0 ? err_stage(e, "network") : sandbox_keep(&k, made, e);
+	r = prepare_network(w, &k, e) < 0 ? -1 : sandbox_keep(&k, made, e);
 	close(listener);
 	for (size_t i = 0; i < ARRAY_SIZE(k.volumes); i++)
 		fd_close(&k.volumes[i]);

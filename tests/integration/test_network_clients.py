@@ -9,9 +9,12 @@ import subprocess
 import sys
 import urllib.parse
 
+import certs
 import cloche
+import egress
 import pydeps
 import pytest
+import registry as registries
 import shape
 import web
 
@@ -205,6 +208,47 @@ def test_rootless(server, user):
     assert (r.out.decode(), r.exit_code) == (HELLO * 2, 0), r
     r = cloche.run(["bash", "--best-effort", "--network", "allow", *ROOM, "-c", script], uid=uid, env={**env, "CLOCHE_DIRECT": "1"})
     assert r.error_code == "SANDBOX_NETWORK_DENIED" and r.network["denied"][0]["host"] == "web.test"
+
+
+def test_a_registry_is_read_and_not_written(config, tmp_path):
+    """skopeo inside and docker-registry outside: an image comes by GET; a push is another method, and refused by it."""
+    registries.need("docker-registry", "skopeo")
+    config("resolve:\n  registry.test: [127.0.0.1]\n")
+    with registries.Registry(tmp_path / "registry") as one:
+        registries.push(registries.Image(layers=2).layout(tmp_path / "image"), one, "library/here:1")
+        copy = "skopeo --tmpdir /tmp --insecure-policy copy -q --src-tls-verify=false --dest-tls-verify=false"
+        at = f"docker://registry.test:{one.port}/library"
+        r = cloche.run(["bash", "--network", "allow", "--allow", f"GET,HEAD http://registry.test:{one.port}/v2/* within=127.0.0.0/8", *ROOM, "-c",
+                        f"{copy} {at}/here:1 dir:/workspace/i && ls /workspace/i && {copy} dir:/workspace/i {at}/new:1"])
+        shape.check_shape(r)
+        assert r.exit_code == 1 and len(r.out.split()) == 5 and b"manifest.json" in r.out, r  # two layers, config, manifest, version
+        assert r.error_code == "SANDBOX_NETWORK_DENIED" and {d["host"] for d in r.network["denied"]} == {"registry.test"}
+        assert registries.skopeo("list-tags", "--tls-verify=false", f"docker://{one.host}/library/here")
+        with pytest.raises((AssertionError, subprocess.CalledProcessError)):
+            registries.skopeo("list-tags", "--tls-verify=false", f"docker://{one.host}/library/new")
+
+
+SECRET = "of-the-operator-0123456789abcdef"
+
+
+def test_a_credential_is_added_outside(config, tmp_path):
+    """`--credential`: the server gets the secret, the code neither has it nor sees it in an answer; no other host gets it."""
+    authority = certs.Authority(tmp_path)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "secret").chmod(0o600)
+    with egress.Server(egress.http_echo, tls=authority.server("api", "DNS:api.test,DNS:other.test")) as s:
+        config(f"resolve:\n  api.test: [127.0.0.1]\n  other.test: [127.0.0.1]\nupstream_ca: {authority.pem}\ncredentials:\n  api:\n"
+               f"    host: api.test\n    port: {s.port}\n    header: Authorization\n    value: Bearer {{}}\n    file: {tmp_path}/secret\n")
+        allow = [w for n in ("api", "other") for w in ("--allow", f"GET https://{n}.test:{s.port}/* within=127.0.0.0/8")]
+        r = cloche.run(["bash", "--network", "allow", *allow, "--credential", "api", *ROOM, "-c",
+                        f"curl -sSf -H 'Authorization: mine' https://api.test:{s.port}/a && curl -sSf https://other.test:{s.port}/b; "
+                        "env; cat /proc/*/environ /etc/cloche/* 2>/dev/null"])
+        shape.check_shape(r)
+        assert (r.reason, r.error_code, r.network["denied"]) == ("exited", None, []), r
+        asked = {head.split()[1]: head for head, _ in s.requests}
+    assert f"Authorization: Bearer {SECRET}" in asked["/a"] and "mine" not in asked["/a"]
+    assert "Authorization" not in asked["/b"] and SECRET.encode() not in r.stdout + r.stderr
+    assert b"GET /a" in r.out and b"GET /b" in r.out
 
 
 def test_python_module(server, ask, monkeypatch):

@@ -13,6 +13,7 @@ import threading
 import time
 
 import cloche
+import egress
 import pytest
 import service as services
 from contract import until
@@ -158,6 +159,26 @@ def test_every_connection_is_in_the_audit(networked, client, web):
     assert networked.root.get("/v1/audit/verify")["ok"] is True
 
 
+def test_many_different_connections_are_counted_all(networked, client, web):
+    """A row of the audit names 64 that differ, and has the others together."""
+    code = """
+import socket
+for i in range(150):
+    s = socket.create_connection(("127.0.0.1", 3128), 20)
+    s.sendall(b"CONNECT n%d.test:443 HTTP/1.1\\r\\nHost: n%d.test:443\\r\\n\\r\\n" % (i, i))
+    assert b" 403 " in s.recv(4096)
+"""
+    r = client.run(["/usr/bin/python3", "-c", code], network="allow")
+    assert (r.reason, r.exit_code) == ("exited", 0), r
+
+    def rows():
+        return [row["details"] for row in networked.root.get("/v1/audit", limit=1000)["rows"]
+                if row["object"] == r.json["sandbox"] and row["action"] == "network.connections"]
+    until(lambda: sum(c["count"] for d in rows() for c in d["connections"]) + sum(d["more"] for d in rows()) == 150, 20)
+    named = [[c for c in d["connections"] if c["host"]] for d in rows()]
+    assert max(map(len, named)) == 64 and all(c["count"] == 1 for row in named for c in row), rows()
+
+
 def test_exec_is_told_what_happened_during_it(box, web):
     first = box.exec(fetch(web, "one.test"))
     second = box.exec(fetch(web))
@@ -208,19 +229,73 @@ def test_rules_change_while_it_runs(networked, box, web):
     assert [c["details"]["mode"] for c in changes] == ["allow", "none", "allow"]
 
 
-@pytest.mark.parametrize("body,status", [({}, 400), ([], 400), ({"mode": "maybe"}, 400), ({"mode": "allow", "allow": ["*"]}, 400),
-                                         ({"mode": "allow", "allow": [""]}, 400), ({"mode": "allow", "allow": ["http://"]}, 400),
-                                         ({"mode": "none", "allow": ["a.test"]}, 400), ({"mode": "allow", "rules": []}, 400),
-                                         ({"mode": "allow", "network": "allow"}, 400),
-                                         ({"mode": "allow", "allow": ["10.0.0.1:80"]}, 403),
-                                         ({"mode": "allow", "allow": ["a.test within=10.0.0.0/8"]}, 403),
-                                         ({"mode": "allow", "preset": ["no-such"]}, (400, 404, 409)),
-                                         ({"mode": "allow", "credential": ["no-such"]}, 409)])
-def test_bad_rules_leave_the_old_ones(box, web, body, status):
-    r = box.request("PUT", "/network", json=body)
-    assert r.status in (status if isinstance(status, tuple) else (status,)), r
-    assert r.json["detail"]
+OLD = "; the old rules hold"
+LISTS = [({"allow": ["*"]}, 400), ({"allow": [""]}, 400), ({"allow": ["http://"]}, 400), ({"allow": ["a.test:99999"]}, 400), ({"allow": "a.test"}, 400),
+         ({"allow": ["127.1"]}, 400), ({"deny": ["/"]}, 400), ({"allow": [f"a{i}.test" for i in range(513)]}, 400), ({"rules": []}, 400),
+         ({"network_bytes": "-1"}, 400), ({"network_connections": 0}, 400), ({"preset": ["no-such"]}, 400),
+         ({"allow": ["10.0.0.1:80"]}, 403), ({"allow": ["a.test within=10.0.0.0/8"]}, 403)]
+
+
+@pytest.mark.parametrize("body,status", LISTS)
+def test_bad_rules_are_told_as_at_the_beginning(client, box, web, body, status):
+    """Well-formed and wrong: the same status, code and sentence from every route that takes rules; and the old ones hold."""
+    told = [client.request(*where, json=dict(body, **more)) for where, more in [
+        (("PUT", box.path + "/network"), {"mode": "allow"}), (("POST", "/v1/sandboxes"), {"network": "allow"}),
+        (("POST", "/v1/runs"), {"network": "allow", "command": ["true"]})]]
+    assert [(t.status, t.json["code"]) for t in told] == [(status, "INVALID_REQUEST" if status == 400 else "FORBIDDEN")] * 3, told
+    assert {t.json["detail"].removesuffix(OLD) for t in told} == {told[1].json["detail"]} and told[1].json["detail"]
     assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+@pytest.mark.parametrize("body", [{}, [], {"mode": "maybe"}, {"mode": "none", "allow": ["a.test"]}, {"mode": "allow", "network": "allow"}])
+def test_what_is_no_rules_leaves_the_old_ones(box, web, body):
+    assert box.problem(400, "INVALID_REQUEST", "PUT", "/network", json=body)["detail"]
+    assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+def test_a_credential_that_is_not_there(client):
+    for path, more in ("/v1/sandboxes", {}), ("/v1/runs", {"command": ["true"]}):
+        detail = client.problem(400, "INVALID_REQUEST", "POST", path, json={"network": "allow", "credential": ["no-such"], **more})["detail"]
+        assert detail == "there is no credential no-such: the operator defines it under credentials: in cloche.yaml"
+
+
+@pytest.mark.parametrize("body,words", [
+    ({"credential": ["no-such"]}, ["credential no-such", "no other credential than it was made with", "make one with it (POST /v1/sandboxes)"]),
+    ({"allow": ["GET https://allowed.test/*"]}, ["need TLS to be opened", "made without an authority", "make one with such a rule",
+                                                 "name these hosts without method and path"]),
+    ({"preset": ["github-read"]}, ["made without an authority"])])
+def test_what_a_sandbox_that_runs_cannot_get(box, web, body, words):
+    """A secret, and an authority that its programs trust, have to be there from the beginning: refused with what to do instead."""
+    detail = box.problem(409, "CONFLICT", "PUT", "/network", json={"mode": "allow", **body})["detail"]
+    assert [w for w in words if w not in detail] == [] and detail.endswith(OLD), detail
+    assert network(box)["allow"] == [rule(web)] and box.exec(fetch(web)).ok
+
+
+def test_a_broken_configuration_keeps_the_old_rules(web):
+    """Nothing is decided by a file that cannot be read: no new sandbox, no other rules; what runs goes on under its own."""
+    with a_service() as one:
+        c = one.key()
+        b, good = c.box(network="allow", allow=[rule(web)]), one.config.read_text()
+        one.config.write_text(good + "policy: [nonsense\n")
+        other = {"mode": "allow", "allow": [rule(web, "other.test")]}
+        told = [b.problem(503, "UNAVAILABLE", "PUT", "/network", json=other),
+                c.problem(503, "SANDBOX_CREATE_FAILED", "POST", "/v1/sandboxes", json={"network": "allow"})]
+        assert all("the operator's configuration" in t["detail"] and str(one.config) in t["detail"] for t in told), told
+        assert told[0]["detail"].endswith(OLD) and told[0]["retryable"]
+        assert b.exec(fetch(web)).ok and not b.exec(fetch(web, "other.test")).ok
+        one.config.write_text(good)
+        b.expect(200, "PUT", "/network", json=other)
+        assert b.exec(fetch(web, "other.test")).ok
+
+
+def test_quotas(client, web):
+    """Of bytes, over all connections, and of connections: what comes behind is refused and told as that."""
+    fetches = ["/bin/bash", "-c", f"for i in 1 2 3; do curl -sSf -o /dev/null http://allowed.test:{web.port}/; echo $?; done"]
+    for quota, passed in ({"network_connections": 2}, 2), ({"network_bytes": "10"}, 0), ({"network_bytes": "1m", "network_connections": 3}, 3):
+        r = client.run(fetches, network="allow", allow=[rule(web)], **quota)
+        codes = r.out.decode().split()
+        assert codes[:passed] == ["0"] * passed and "0" not in codes[passed:] and len(codes) == 3, (quota, r.json)
+        assert (r.json["limits_hit"] == ["network_denied"]) == (passed < 3), (quota, r.json)
 
 
 def test_one_without_a_network_cannot_get_one(client):
@@ -506,17 +581,13 @@ def test_records_are_kept_while_nobody_listens(web):
 
 def test_deaths_with_open_tunnels(web):
     """Fifty times: a tunnel is open, somebody is killed. The sandbox says the truth or is gone, and nothing is left."""
-    slow = socket.create_server(("127.0.0.1", 0))
-    held = []
-    threading.Thread(target=lambda: [held.append(slow.accept()[0]) for _ in range(200)], daemon=True).start()
-    port = slow.getsockname()[1]
-    with a_service() as one:
+    with egress.Server(lambda peer, _: peer.head() and peer.more()) as slow, a_service() as one:
         c = one.key()
         pids = set()
         for turn in range(50):
             who = ("egress", "cloche-spawner", "cloched", "sandbox")[turn % 4]
-            b = c.box(network="allow", allow=[rule(web), f"allowed.test:{port} within=127.0.0.0/8"])
-            b.start(["curl", "-s", f"http://allowed.test:{port}/"])
+            b = c.box(network="allow", allow=[rule(web), f"allowed.test:{slow.port} within=127.0.0.0/8"])
+            b.start(["curl", "-s", f"http://allowed.test:{slow.port}/"])
             pid = serving(one, b)
             pids.add(pid)
             until(lambda: network(b)["usage"]["open"] >= 1, what="the tunnel")
@@ -535,6 +606,3 @@ def test_deaths_with_open_tunnels(web):
             b.kill()
         until(lambda: all(gone(p) for p in pids), 20, "every process that connected to end")
         until(lambda: not os.listdir(one.folder / "run" / "sandboxes"), 20, "every folder to go")
-    for s in held:
-        s.close()
-    slow.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import cloche
 import contract
+import egress
 import pytest
 import service as services
 
@@ -91,6 +92,29 @@ def test_many_at_once_on_a_service_that_has_just_begun():
     with services.Service(seconds=SLOW_S) as s:
         made = contract.at_once(lambda i: s.root.box(memory="48m"), range(6))
         assert [b.object()["state"] for b in made] == ["running"] * 6
+
+
+def test_network_by_name_changed_and_gone():
+    """What is allowed passes, by the proxy and caught; what is not is told; other rules hold at once; nothing stays."""
+    names = {"resolve": {"allowed.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}}
+    with egress.Server(egress.http_echo) as web, services.Service(policy={"network_private": ["127.0.0.0/8"]}, more=names,
+                                                                  seconds=SLOW_S) as s:
+        def rule(name):
+            return f"{name}.test:{web.port} within=127.0.0.0/8"
+
+        def fetch(name, *how):
+            return ["curl", "-sSf", "-m", str(SLOW_S), *how, f"http://{name}.test:{web.port}/"]
+        box = s.root.box(network="allow", allow=[rule("allowed")])
+        assert box.expect(200, "GET", "/network").json["capture"] == "redirect"
+        for how in [], ["--noproxy", "*"]:
+            assert contract.exited(box.exec(fetch("allowed", *how))).ok
+            r = box.exec(fetch("other", *how))
+            assert (r.error_code, [d["host"] for d in r.network["denied"]]) == ("SANDBOX_NETWORK_DENIED", ["other.test"]), r
+        box.expect(200, "PUT", "/network", json={"mode": "allow", "allow": [rule("other")]})
+        assert contract.exited(box.exec(fetch("other"))).ok
+        assert box.exec(fetch("allowed")).error_code == "SANDBOX_NETWORK_DENIED"
+        assert len(web.received) == 3
+        assert box.kill()["reason"] == "killed"
 
 
 def test_root__disk(boxes):

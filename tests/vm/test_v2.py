@@ -15,12 +15,13 @@ from machines import RUN, Machine, boot
 INTEGRATION = "tests/integration"
 ENDS = [f"{INTEGRATION}/test_ends.py", f"{INTEGRATION}/test_lifecycle.py"]
 FILES = [f"{INTEGRATION}/test_{n}.py" for n in ("documents", "running", "configuration", "terminal", "ordinary_code", "bad_input")]
+NETWORK = "tests/vm/network_inside.py"  # for in there only
 # What of the other files depends on the kernel or on who runs it. The rest is the same everywhere.
 MORE = ("test_ends or d3_sum or d2_unreachable or d3_root or d2_data or d4_environment or each_call or stdin_passes_through or "
         "both_streams or grandchild or in_file or in_folder or test_out or test_hostile or test_deep or test_venv or test_tmpfs or "
         "exec_from or test_user or nothing_of_the_machines or what_runs_dies or a_killed_run or slots_are or a_cancelled or "
         "standard_streams or multiprocessing or cp_a or bash_pipelines or fork_bomb or writable_volume or read_only_volume or "
-        "users_ids or killed_at_random")
+        "users_ids or killed_at_random or network_inside")
 # Too slow on an emulated processor, or in need of what the guest's /usr has not.
 NOT_IN_A_VM = "unlimited or slow_reader or java or many_artifacts or rm_rf or sparse"
 
@@ -29,7 +30,7 @@ NOT_IN_A_VM = "unlimited or slow_reader or java or many_artifacts or rm_rf or sp
 NOT_ON = {
     "v2-root": "rootless_writable or subordinate",
     "v2-user": "rootless_writable or subordinate or killed_from_outside or init_killed or init_stopped or writable_volume or "
-               "read_only_volume or users_ids",
+               "read_only_volume or users_ids or test_root__",
     "hybrid-root": "rootless_writable",
 }
 
@@ -39,8 +40,8 @@ def machine(name, options, files, expression):
 
 
 MACHINES = {
-    "v2-root": machine("v2-root", [], ENDS + FILES, MORE),
-    "v2-user": machine("v2-user", ["--user"], ENDS + FILES, MORE),
+    "v2-root": machine("v2-root", [], ENDS + FILES + [NETWORK], MORE),
+    "v2-user": machine("v2-user", ["--user"], ENDS + FILES + [NETWORK], MORE),
     "hybrid-root": machine("hybrid-root", ["--cgroup", "hybrid"], ENDS, "oom or test_timeout or pids or enforced or init_killed or "
                            "seccomp or fork_bomb or what_runs_dies or cpu_time or exit_status_is"),
     # Prepared sandboxes: another kernel, and a helper that is born in the memory cgroup.
