@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for all Python suites; the functions behind them are in tests/lib/cloche.py (`import cloche`)."""
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,15 @@ def pytest_runtest_setup(item):
     for mark in item.iter_markers("needs"):
         for name in mark.args:
             cloche.need(name)
+
+
+@pytest.fixture(autouse=True)
+def everybodys_folder():
+    """The temporary folder stays as it is: a test that takes it from other users fails here, not the test of theirs."""
+    folder = tempfile.gettempdir()
+    mode = os.stat(folder).st_mode
+    yield
+    assert os.stat(folder).st_mode == mode, f"{folder} had the mode {mode:o} before this test"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -191,6 +192,24 @@ def remove_empty_parents(before):
             say(f"  {parent}: {e.strerror}: it stays")
 
 
+def end_services(tmp):
+    """Services of tests that were killed, and the sandboxes that outlive them."""
+    import service  # needs what bootstrap installs
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = cmdline.read_bytes().split(b"\0")
+            if not words[0].endswith(b"/cloche-serve") or not words[2].startswith(os.fsencode(tmp)):
+                continue
+            pid = int(cmdline.parts[2])
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + 15
+            while cmdline.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            service.end_sandboxes(os.fsdecode(words[2]))
+        except (OSError, IndexError):
+            continue
+
+
 # ------------------------------------------------------------------------------------------------------------ main
 
 
@@ -230,6 +249,7 @@ def main():
         parser.error(f"unknown suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
     os.chdir(TOP)
     cloche.must_work()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was begun is ended all the same
     before, parents = cloche.snapshot(), cloche.parent_cgroups()
     tmp = tempfile.mkdtemp(prefix="clo-tests.")
     os.chmod(tmp, 0o1777)  # tests also run as other users
@@ -253,6 +273,7 @@ def main():
         tally.seconds = time.monotonic() - began
         tallies.append(tally)
     finally:
+        end_services(tmp)
         remove_empty_parents(parents)
         remove_tree(tmp)
     return report(tallies)

@@ -27,7 +27,7 @@ static void release(void *p, const char *file, int line)
 	wiping_free(p);
 }
 
-/* realloc() would leave a copy behind. OpenSSL asks for no size of 0 here (CRYPTO_realloc). */
+/* realloc() would leave a copy behind. */
 static void *resize(void *p, size_t size, const char *file, int line)
 {
 	size_t had = p ? malloc_usable_size(p) : 0;
@@ -35,6 +35,10 @@ static void *resize(void *p, size_t size, const char *file, int line)
 
 	(void)file;
 	(void)line;
+	if (size == 0) {
+		wiping_free(p);
+		return NULL;
+	}
 	if (had >= size)
 		return p;
 	other = malloc(size);

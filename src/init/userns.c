@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +21,7 @@
 
 #include "init/nest.h"
 #include "native/clone3.h"
+#include "native/owner.h"
 #include "native/raw.h"
 
 enum { HELPER_STACK = 16384, HOLDER_STACK = 4096 };
@@ -60,22 +60,6 @@ static int write_map(pid_t pid, const char *name, const char *text)
 	return r;
 }
 
-static int take_owner(const struct making *m)
-{
-	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-
-	if (syscall(SYS_setresgid, -1, m->gid, -1) < 0 ||
-	    syscall(SYS_setresuid, -1, m->uid, -1) < 0 || syscall(SYS_capget, &header, data) < 0)
-		return -1;
-	data[0].effective = data[0].permitted;
-	data[1].effective = data[1].permitted;
-	if (syscall(SYS_capset, &header, data) < 0)
-		return -1;
-	syscall(SYS_setfsuid, 0);
-	return 0;
-}
-
 in_clone_child static int help(void *argument)
 {
 	struct making *m = argument;
@@ -85,10 +69,12 @@ in_clone_child static int help(void *argument)
 		.stack_size = sizeof holder_stack,
 	};
 
-	if (take_owner(m) < 0 || (m->parent >= 0 && setns(m->parent, CLONE_NEWUSER) < 0)) {
+	m->errnum = -owner_become(m->uid, m->gid);
+	syscall(SYS_setfsuid, 0);
+	if (m->errnum == 0 && m->parent >= 0 && setns(m->parent, CLONE_NEWUSER) < 0)
 		m->errnum = errno;
+	if (m->errnum)
 		return 1;
-	}
 	m->holder = clone3_call(&args, hold, NULL);
 	if (m->holder < 0)
 		m->errnum = -m->holder;

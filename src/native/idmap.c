@@ -2,7 +2,6 @@
 #include "native/idmap.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 
 #include "base/fd.h"
 #include "native/clone3.h"
+#include "native/owner.h"
 
 enum { MAX_PAIRS = 8 };
 
@@ -53,41 +53,20 @@ static int open_userns(pid_t pid, int *ret_fd, struct err *e)
 	return *ret_fd < 0 ? err_set(e, errno, "open a new user namespace") : 0;
 }
 
-/* By this thread's effective ids alone (glibc would change all threads'): root's capabilities are taken back, as some
- * kernels let only who has them make user namespaces. */
-static int become(uint32_t uid, uint32_t gid)
-{
-	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-
-	if (syscall(SYS_setresgid, -1, gid, -1) < 0 || syscall(SYS_setresuid, -1, uid, -1) < 0 ||
-	    syscall(SYS_capget, &header, data) < 0)
-		return -errno;
-	data[0].effective = data[0].permitted;
-	data[1].effective = data[1].permitted;
-	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
-}
-
-/* A change of effective ids clears both (credentials(7), prctl(2)). */
-struct process_marks {
-	int dumpable, death_signal;
-};
-
 static int make_owned(const struct userns_owner *owner, struct clone3_args *args, pid_t me)
 {
-	struct process_marks m = {.dumpable = prctl(PR_GET_DUMPABLE)};
+	int dumpable = prctl(PR_GET_DUMPABLE), death_signal = 0, r;
 	uint32_t uid = geteuid(), gid = getegid();
 	pid_t pid;
-	int r;
 
-	prctl(PR_GET_PDEATHSIG, &m.death_signal);
-	r = become(owner->uid, owner->gid);
+	prctl(PR_GET_PDEATHSIG, &death_signal);
+	r = owner_become(owner->uid, owner->gid);
 	pid = r < 0 ? r : clone3_call(args, hold, (void *)(intptr_t)me);
-	r = become(uid, gid);
-	if (m.dumpable == 1)
+	r = owner_become(uid, gid);
+	if (dumpable == 1)
 		prctl(PR_SET_DUMPABLE, 1);
-	if (m.death_signal)
-		prctl(PR_SET_PDEATHSIG, m.death_signal);
+	if (death_signal)
+		prctl(PR_SET_PDEATHSIG, death_signal);
 	if (r < 0 && pid > 0) {
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, __WALL);

@@ -60,9 +60,8 @@ enum start_flag {
 	START_WAITS = 1 << 6, /* prepared: it waits on stdin, without a clock, until it is taken */
 	START_JOINED =
 		1 << 7, /* without START_PTY: nothing is executed, what has joined becomes it */
-	INPUT_IS_CUT =
-		1
-		<< 8, /* in COMMAND alone: its stdin has no end yet, and nobody is connected to say more */
+	/* in COMMAND alone: its stdin has no end yet, and nobody is connected to say more */
+	INPUT_IS_CUT = 1 << 8,
 };
 
 /* TAKE: a command that was started to wait is handed over. Its clocks begin, as if it had been started now;

@@ -281,9 +281,8 @@ static void on_signal(uv_signal_t *s, int number)
 	if (v->stopping)
 		return;
 	v->stopping = true;
-	v->orphaned =
-		number ==
-		SIGINT; /* cloche-serve orders by SIGTERM, and its death sends this (serve.c) */
+	/* cloche-serve orders by SIGTERM, and its death sends the other (serve.c). */
+	v->orphaned = number == SIGINT;
 	log_event("service.stopping", json_pack("{si}", "signal", number));
 	/* STOPPING=1 is not for us to say: systemd would end the whole service when only we stop. */
 	http_server_stop(v->http);

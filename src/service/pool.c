@@ -31,7 +31,7 @@ enum {
 	MAKING_MAX = 2,
 	LOOK_MS = 1000,
 	FAILED_WAITS_LOOKS = 30,
-	ZYGOTE_WAITS_LOOKS = 300,
+	ZYGOTE_WAITS_DOUBLINGS = 8, /* of one look, after so many failures one after the other */
 	STORE_WAITS_LOOKS = 5,
 	START_LIMIT_S = 10,
 	/* So many at a time are worth the start of a zygote, which takes as long as ten interpreters. */
@@ -75,8 +75,9 @@ struct kind {
 	size_t ready_count, making_count;
 	double recent;
 	uint64_t asked_us;
-	bool has_zygote; /* it has made some */
-	unsigned waits;  /* looks until it is tried again after a failure */
+	bool has_zygote;          /* it has made some */
+	unsigned waits;           /* looks until it is tried again after a failure */
+	unsigned zygote_failures; /* since it last made one */
 	unsigned
 		without_zygote; /* looks until its zygote is tried again: new interpreters until then */
 };
@@ -121,13 +122,15 @@ static void making_done(struct prepared *x)
 		talk_close(TAKE_PTR(x->talk));
 }
 
-/* Whoever has a zygote that worked gets another one soon. */
+/* It gets another one soon, and the later the more of them fail. */
 static void zygote_failed(struct kind *k)
 {
-	bool worked = TAKE(k->has_zygote, false);
-
-	if (!k->without_zygote) /* else another of the same has told */
-		k->without_zygote = worked ? 1 : ZYGOTE_WAITS_LOOKS;
+	k->has_zygote = false;
+	if (k->without_zygote) /* another of the same has told */
+		return;
+	k->without_zygote = 1u << k->zygote_failures;
+	if (k->zygote_failures < ZYGOTE_WAITS_DOUBLINGS)
+		k->zygote_failures++;
 }
 
 static void failed(struct prepared *x, bool made)
@@ -162,7 +165,10 @@ static void ready(struct prepared *x)
 		return;
 	}
 	making_done(x);
-	k->has_zygote |= x->joined;
+	if (x->joined) {
+		k->has_zygote = true;
+		k->zygote_failures = 0;
+	}
 	x->made_us = now_us();
 	x->next = NULL;
 	*k->ready_end = x;
@@ -465,13 +471,22 @@ static size_t making(const struct pool *p)
 	return n;
 }
 
+/* What is made from now on is of the store as it is now; without kinds of images nobody asks. */
+static void look_at_images(struct pool *p)
+{
+	const struct kind *k = p->kinds;
+
+	while (k && !k->of_image)
+		k = k->next;
+	p->images_settled =
+		k && image_sources_now(p, &p->images) && store_state_is_settled(&p->images.store);
+}
+
 static void refill(struct pool *p)
 {
 	struct kind *k;
 
-	p->images_settled =
-		image_sources_now(p, &p->images) && store_state_is_settled(&p->images.store);
-
+	look_at_images(p);
 	/* Counted, as one that cannot be asked for is not being made. */
 	for (size_t i = 0; i < MAKING_MAX && !p->stopping && !p->over_budget &&
 			   making(p) < MAKING_MAX && !link_creations_wait(p->service->link) &&

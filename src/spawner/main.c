@@ -272,8 +272,9 @@ static int begin(struct spawner *s, const struct arguments *a, struct err *e)
 	if (spawner_watch(s, s->listener, &s->listener_source, EPOLLIN) < 0)
 		return err_set(e, errno, "watch the socket");
 	/* What died with the last spawner may not be quite dead yet: look once now and once later. */
-	if (worker_sweep(&s->place) < 0)
-		return err_set(e, errno, "start a child");
+	s->sweeper = worker_sweep(&s->place);
+	if (s->sweeper < 0)
+		return err_set(e, (int)-s->sweeper, "start a child");
 	s->sweep_ms = now_ms() + SWEEP_DELAY_MS;
 	return 0;
 }

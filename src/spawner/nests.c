@@ -377,9 +377,9 @@ static void wait_for_host(const struct nest_slot *n, uint64_t until)
 		poll(&p, 1, now < until ? (int)(until - now) : 0);
 }
 
-/* What a host has made dies with it, and no slot of a dead sandbox is held any more: so the sweep, which else
- * comes with the next spawner, finds their cgroups. The folders of those that were somebody's stay and tell it. */
-void nests_stop(struct spawner *s)
+/* What a host has made dies with it, and no slot of a dead sandbox is held any more: so a sweep finds their
+ * cgroups. The folders of those that were somebody's stay and tell it. */
+bool nests_stop(struct spawner *s)
 {
 	uint64_t until = now_ms() + STOP_LIMIT_MS;
 	bool any = false;
@@ -401,6 +401,5 @@ void nests_stop(struct spawner *s)
 		for (struct box *b = s->buckets[i]; b; b = b->next)
 			if (b->nest)
 				fd_close(&b->lock);
-	if (any || s->sweep_ms)
-		cgroup_sweep(&s->host, &s->places);
+	return any;
 }

@@ -44,6 +44,8 @@ static void note_end(struct spawner *s, const siginfo_t *info)
 	nests_worker_ended(s, info->si_pid);
 	pulls_ended(s, info->si_pid, info->si_code == CLD_EXITED && info->si_status == 0);
 	changes_worker_ended(s, info->si_pid);
+	if (info->si_pid == s->sweeper)
+		s->sweeper = 0;
 	if (!b) {
 		creation_collect(s);
 		b = box_find_pid(s, info->si_pid);
@@ -113,6 +115,28 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 	}
 }
 
+/* One at a time: each holds the slots that it looks at. The next time it is due, 0: never. */
+static uint64_t sweep_if_due(struct spawner *s, uint64_t now)
+{
+	if (s->sweep_ms && now >= s->sweep_ms && s->sweeper > 0)
+		s->sweep_ms = now + SWEEP_DELAY_MS;
+	if (s->sweep_ms && now >= s->sweep_ms) {
+		s->sweeper = worker_sweep(&s->place);
+		s->sweep_ms = s->sweeper < 0 ? now + SWEEP_DELAY_MS : 0;
+	}
+	return s->sweep_ms;
+}
+
+/* What else would wait for the next spawner. One that runs would die with us, in the middle of it. */
+static void last_sweep(struct spawner *s)
+{
+	if (s->sweeper > 0) {
+		kill(s->sweeper, SIGKILL);
+		waitpid(s->sweeper, NULL, 0);
+	}
+	cgroup_sweep(&s->host, &s->places);
+}
+
 /* What time alone makes due; milliseconds until the next, -1: none. */
 static int deadlines(struct spawner *s)
 {
@@ -120,20 +144,16 @@ static int deadlines(struct spawner *s)
 		creation_deadlines, box_deadlines,     nests_deadlines,
 		pulls_deadlines,    changes_deadlines,
 	};
-	uint64_t now = now_ms(), next = UINT64_MAX;
+	uint64_t now = now_ms(), next = UINT64_MAX, sweep;
 
 	for (size_t i = 0; i < ARRAY_SIZE(due); i++) {
 		uint64_t t = due[i](s, now);
 
 		next = t < next ? t : next;
 	}
-	if (s->sweep_ms && now >= s->sweep_ms) {
-		s->sweep_ms = 0;
-		if (worker_sweep(&s->place) < 0)
-			s->sweep_ms = now + SWEEP_DELAY_MS;
-	}
-	if (s->sweep_ms && s->sweep_ms < next)
-		next = s->sweep_ms;
+	sweep = sweep_if_due(s, now);
+	if (sweep && sweep < next)
+		next = sweep;
 	if (s->stop && s->stop_by_ms < next)
 		next = s->stop_by_ms;
 	if (next == UINT64_MAX)
@@ -180,6 +200,7 @@ int spawner_run(struct spawner *s, struct err *e)
 	}
 	hear_last_words(s);
 	spares_end(&s->spares);
-	nests_stop(s);
+	if (nests_stop(s) || s->sweep_ms || s->sweeper > 0)
+		last_sweep(s);
 	return 0;
 }

@@ -182,6 +182,7 @@ struct spawner {
 	struct queued queue[QUEUE_MAX]; /* a ring */
 	size_t queue_first, queue_count;
 	uint64_t sweep_ms; /* 0: no sweep is due */
+	pid_t sweeper;     /* 0: none runs */
 	bool stop;
 	uint64_t stop_by_ms;
 	bool ending; /* until no sandbox is left */
@@ -246,7 +247,8 @@ void nests_box_gone(struct spawner *s, struct nest_slot *n);
 /* A dead one's slot and cgroup stay for the next: true, and the lock is taken. */
 bool nests_keep_place(struct box *b);
 uint64_t nests_deadlines(struct spawner *s, uint64_t now);
-void nests_stop(struct spawner *s); /* blocks until their hosts are gone, a few seconds at most */
+/* Blocks until their hosts are gone, a few seconds at most. Whether there was any. */
+bool nests_stop(struct spawner *s);
 
 /* changes.c: rules of a sandbox's network. */
 void changes_request(struct spawner *s, const struct spawner_change *m);
@@ -260,8 +262,8 @@ struct box *box_find_pid(const struct spawner *s, pid_t pid);
 /* Takes the descriptors, also on failure (then the sandbox is killed). */
 struct box *box_add(struct spawner *s, const struct meta *m, int pidfd, int lock);
 void box_kill(struct box *b, const struct spawner *s);
-bool boxes_are_dying(
-	const struct spawner *s); /* some were told to go, or are dead and not cleaned away yet */
+/* Some were told to go, or are dead and not cleaned away yet. */
+bool boxes_are_dying(const struct spawner *s);
 /* Nothing but init is alive in it, or what has run nobody's code: with init it ends. */
 void box_discard(struct box *b);
 void box_pause(struct spawner *s, struct box *b, uint32_t sequence);

@@ -192,9 +192,7 @@ def test_rootless(tmp_path, layout, uid):
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, uid, uid)
-    for p in [tmp_path, *tmp_path.parents]:
-        if str(p).startswith("/tmp/"):
-            os.chmod(p, 0o755)
+    cloche.open_the_way(tmp_path)
     store = Store(state, uid)
     layout.image("t", [busybox(entry("d", kind=DIR, mode=0o555), entry("d/f", b"x", uid=7), entry("z", kind=DIR, mode=0o700), entry("z/f", b"x"),
                                entry("opq", kind=DIR), entry("opq/old", b"x"), entry("gone", b"x")),

@@ -40,9 +40,7 @@ def user(tmp_path_factory):
                         "1879179264-1879244799", USER], check=True)
     home = tmp_path_factory.mktemp("home")
     os.chown(home, uid, uid)
-    for folder in (home, *home.parents):
-        if str(folder) not in ("/", "/tmp"):
-            os.chmod(folder, os.stat(folder).st_mode | 0o111)
+    cloche.open_the_way(home)
     runtime = home / "runtime"
     runtime.mkdir(mode=0o700)
     os.chown(runtime, uid, uid)

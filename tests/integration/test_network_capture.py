@@ -37,10 +37,7 @@ DATAGRAM = socket.SOCK_DGRAM
 @pytest.fixture(autouse=True)
 def standin(tmp_path, monkeypatch):
     """cloche with the stand-in beside it."""
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents:
-        if str(folder) not in ("/", "/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o111)
+    cloche.open_the_way(tmp_path)
     monkeypatch.setenv("CLOCHE", egress_standin.install(tmp_path))
     yield
     assert egress_processes() == []

@@ -29,10 +29,7 @@ def user(tmp_path):
     cloche.need("root")
     folder = tmp_path / "config" / "cloche"
     (folder / "presets").mkdir(parents=True)
-    tmp_path.chmod(0o755)
-    for parent in list(tmp_path.parents)[:3]:
-        if os.stat(parent).st_uid == os.getuid() and parent != Path("/tmp"):
-            parent.chmod(0o755)
+    cloche.open_the_way(tmp_path)
 
     def run(*args):
         return cloche.run(args, json=False, uid=65534, env={"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)})

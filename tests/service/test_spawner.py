@@ -362,6 +362,29 @@ def test_nothing_leaks_when_it_is_killed_at_any_moment(server):
     nothing_left(server)
 
 
+def test_a_stop_in_the_middle_of_a_sweep(server):
+    """Whoever looks for what the last one left holds the slot it looks at: the stop waits for it, and leaves nothing."""
+    c = server.client()
+    box = c.create()
+    name = f"77-{server.realm()}"
+    trees = {d.parent for d in cgroup_dirs(box)}
+    c.end(box.id)
+    server.kill()
+    busy = [d / name / "busy" for d in trees]
+    try:
+        for d in busy:
+            d.mkdir(parents=True)
+        server.start()
+        until(lambda: (server.runtime / "slots" / "77").exists() and "77" in server.slots_held())
+        server.process.terminate()
+        time.sleep(0.2)
+    finally:
+        for d in busy:
+            d.rmdir()
+    assert server.process.wait(10) == 0
+    assert server.cgroups() == []
+
+
 @pytest.mark.parametrize("change", ["truncate", "flip", "pid", "empty", "remove"])
 def test_a_meta_file_is_only_a_claim(server, change):
     c = server.client()
