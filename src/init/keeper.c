@@ -313,7 +313,7 @@ static void make_cell(const int *given, size_t given_count)
 	n = 0;
 	fds[CELL_NETNS] = find_spare();
 	if (fds[CELL_NETNS] < 0)
-		n = netns_begin_in(&maker, k.cells_userns);
+		n = netns_begin_in(&maker, -1, k.cells_userns);
 	if (n == 0) {
 		s.userns = fds[CELL_USERNS] = n = cell_userns(r);
 		stage = "userns";

@@ -27,9 +27,10 @@
 /* A connection that waits for its accept() is memory of the kernel's that is charged to nobody (its charge begins with
  * accept(), and cgroup v1 has none): as many as Linux let wait until 5.4, and not 4,096. Where /proc/sys cannot be
  * written (rootless before 6.13, a container's), it stays as it is. */
-in_clone_child static void limit_waiting_connections(void)
+in_clone_child static void limit_waiting_connections(int proc)
 {
-	long fd = raw_call(SYS_openat, AT_FDCWD, (long)"/proc/sys/net/core/somaxconn",
+	static const char path[] = "/proc/sys/net/core/somaxconn";
+	long fd = raw_call(SYS_openat, proc, (long)(proc < 0 ? path : path + sizeof "/proc"),
 			   O_WRONLY | O_CLOEXEC, 0);
 
 	if (fd < 0)
@@ -56,7 +57,7 @@ in_clone_child static int make(void *argument)
 		return (int)-fd;
 	r = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&loopback, 0);
 	raw_call(SYS_close, fd, 0, 0, 0);
-	limit_waiting_connections();
+	limit_waiting_connections(m->proc);
 	if (r == 0 && m->capture.wanted)
 		r = capture_make(&m->capture);
 	if (r < 0)
@@ -68,7 +69,7 @@ in_clone_child static int make(void *argument)
 	return 0;
 }
 
-int netns_begin_in(struct netns_maker *m, int userns)
+int netns_begin_in(struct netns_maker *m, int proc, int userns)
 {
 	struct clone3_args args = {
 		.flags = CLONE_VM | CLONE_FILES,
@@ -80,6 +81,7 @@ int netns_begin_in(struct netns_maker *m, int userns)
 
 	m->pid = 0;
 	m->fd = -1;
+	m->proc = proc;
 	m->userns = userns;
 	m->capture.count = 0;
 	/* A handler of the caller's must not run in the child, which shares this memory. */
@@ -93,9 +95,9 @@ int netns_begin_in(struct netns_maker *m, int userns)
 	return 0;
 }
 
-int netns_begin(struct netns_maker *m)
+int netns_begin(struct netns_maker *m, int proc)
 {
-	return netns_begin_in(m, -1);
+	return netns_begin_in(m, proc, -1);
 }
 
 int netns_finish(struct netns_maker *m, int *ret_fd)
@@ -123,6 +125,6 @@ int netns_make(int *ret_fd)
 	int r;
 
 	m.capture.wanted = false;
-	r = netns_begin(&m);
+	r = netns_begin(&m, -1);
 	return r < 0 ? r : netns_finish(&m, ret_fd);
 }

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -65,6 +66,7 @@ struct sandbox {
 	size_t places_count;
 	struct evidence evidence;
 	struct supervision watch;
+	int proc;                    /* of its own, or -1 (own_proc()) */
 	struct userns_holder holder; /* reaped when there is time for it */
 };
 
@@ -224,7 +226,8 @@ static int give_ids(struct sandbox *b, struct err *e)
 	if (!b->places->rootless) {
 		r = userns_make(uids, 2, gids, 2, &owner, &b->holder, &userns, e);
 		if (r == 0)
-			r = send_to_init(b, FRAME_USERNS, NULL, 0, &userns, 1, e);
+			r = send_to_init(b, FRAME_USERNS, NULL, 0, (int[]){userns, b->proc},
+					 b->proc < 0 ? 1 : 2, e);
 	} else {
 		r = expect(b, FRAME_MAPME, NULL, NULL, e);
 		if (r == 0)
@@ -247,7 +250,7 @@ static int send_network(struct sandbox *b, struct err *e)
 	if (b->places->rootless)
 		return 0;
 	m.capture.wanted = is_captured(b);
-	r = netns_begin(&m);
+	r = netns_begin(&m, b->proc);
 	if (r == 0)
 		r = netns_finish(&m, &netns);
 	if (r < 0) {
@@ -324,6 +327,17 @@ static void sweep_once(const struct sandbox *b)
 		cgroup_sweep(&b->host, b->places);
 }
 
+/* The kernel keeps the settings of all namespaces under /proc/sys in one list per name and instance of proc, and walks it for each
+ * that is opened: of thousands of sandboxes each gets an instance, which is gone when it has been made. Without one the host's does. */
+static int own_proc(void)
+{
+	_cleanup_close_ int context = fsopen("proc", FSOPEN_CLOEXEC);
+
+	if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -1;
+	return fsmount(context, FSMOUNT_CLOEXEC, 0);
+}
+
 /* Everything up to a sandbox in the making that has all it needs. What differs between root and rootless is in give_ids(). */
 static int create(struct sandbox *b, struct err *e)
 {
@@ -338,6 +352,8 @@ static int create(struct sandbox *b, struct err *e)
 	cgroup_host_find(b->places, &b->host);
 	if (!b->kept)
 		sweep_once(b);
+	else if (!b->places->rootless)
+		b->proc = own_proc();
 	if (claim(b->places, &range, &b->host, b->spec, &b->slot, &b->cgroup, e) < 0)
 		return -1;
 	if (make_plan(b, e) < 0)
@@ -563,6 +579,7 @@ static void destroy(struct sandbox *b)
 	fd_close(&b->watch.stdin_pipe);
 	fd_close(&b->control);
 	fd_close(&b->pidfd);
+	fd_close(&b->proc);
 	image_done(&b->image);
 	if (b->cgroup.host && cgroup_destroy(&b->cgroup, &e) < 0 && !b->result->message[0])
 		snprintf(b->result->message, sizeof b->result->message, "%s", e.text);
@@ -641,7 +658,8 @@ static void run_sandbox(struct sandbox *b, const struct native_io *io, struct er
 
 static void nothing_open(struct sandbox *b)
 {
-	b->slot.lock = b->image.dir = b->image.lease = b->control = b->pidfd = b->cgroup.dir = -1;
+	b->slot.lock = b->image.dir = b->image.lease = b->control = b->pidfd = b->proc = -1;
+	b->cgroup.dir = -1;
 	b->watch.stdin_pipe = b->watch.out.source = b->watch.err.source = -1;
 	b->watch.out.sink = b->watch.err.sink = -1;
 	memset(b->pipes, -1, sizeof b->pipes);

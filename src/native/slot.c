@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #define DEFAULT_BASE  0x70000000u
 #define DEFAULT_COUNT 131072u
 #define MAX_SLOTS     65536u
+
+enum { PROBED_IN_ORDER = 8 };
 
 static int parse_block(const char *block, uint32_t *base, uint32_t *count, struct err *e)
 {
@@ -156,23 +159,57 @@ struct slot slot_at(const struct id_range *range, uint32_t number, uint32_t real
 			     .user_gid = gid + 1};
 }
 
+/* Which slot the nth try is for, -1: enough of that. The first few by their order, then by chance among twice as many
+ * after every second try: so few files are made, and where thousands are in use not each of them is asked. */
+static int64_t probe(uint32_t n, uint32_t count)
+{
+	uint32_t window, chance;
+
+	if (n < PROBED_IN_ORDER)
+		return n < count ? (int64_t)n : -1;
+	n = (n - PROBED_IN_ORDER) / 2;
+	window = n < 16 ? PROBED_IN_ORDER << n : MAX_SLOTS;
+	if (window > count || getrandom(&chance, sizeof chance, 0) != sizeof chance)
+		return -1;
+	return chance % window;
+}
+
+/* By probing, and when that finds none by asking all. */
+static int find_free(const struct places *places, const struct id_range *range, uint32_t from,
+		     uint32_t *ret_number, int *ret_lock)
+{
+	int r = -EWOULDBLOCK;
+	int64_t n;
+
+	for (uint32_t i = 0; r == -EWOULDBLOCK; i++) {
+		n = from < range->slots ? probe(i, range->slots - from) : -1;
+		if (n < 0)
+			break;
+		*ret_number = from + (uint32_t)n;
+		r = slot_try(places, *ret_number, ret_lock);
+	}
+	for (uint32_t i = from; r == -EWOULDBLOCK && i < range->slots; i++) {
+		*ret_number = i;
+		r = slot_try(places, i, ret_lock);
+	}
+	return r;
+}
+
 int slot_acquire(const struct places *places, const struct id_range *range, uint32_t from,
 		 struct slot *ret, struct err *e)
 {
-	uint32_t realm;
+	uint32_t realm, number = from;
+	int r;
 
 	if (slot_realm(places, &realm, e) < 0)
 		return -1;
-	for (uint32_t n = from; n < range->slots; n++) {
-		int r = slot_try(places, n, &ret->lock);
-
-		if (r == -EWOULDBLOCK)
-			continue;
-		if (r < 0)
-			return err_set(e, -r, "lock %s/slots/%u", places->runtime, n);
-		*ret = slot_at(range, n, realm, ret->lock);
+	r = find_free(places, range, from, &number, &ret->lock);
+	if (r == 0)
+		*ret = slot_at(range, number, realm, ret->lock);
+	if (r == 0)
 		return 0;
-	}
+	if (r != -EWOULDBLOCK)
+		return err_set(e, -r, "lock %s/slots/%u", places->runtime, number);
 	return err_set(e, 0,
 		       "all %u slots are in use: wait for a run to end, or give a larger uid_range",
 		       range->slots);

@@ -34,7 +34,7 @@ struct slot {
 int id_range_find(const struct places *places, const char *block, struct id_range *ret,
 		  struct err *e) must_check;
 
-/* The first free slot from this number on. */
+/* A free slot from this number on: a low one as long as few are in use. */
 int slot_acquire(const struct places *places, const struct id_range *range, uint32_t from,
 		 struct slot *ret, struct err *e) must_check;
 

@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	request_size = fread(request, 1, sizeof request, stdin);
+	setvbuf(stdout, NULL, _IOLBF, 0); /* lines of several clients, each written whole */
 	clients = (unsigned)strtoul(argv[2], NULL, 10);
 	for (unsigned i = 0; i < clients; i++)
 		if (fork() == 0)

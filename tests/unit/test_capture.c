@@ -49,7 +49,7 @@ static int make(struct netns_maker *m, bool wanted)
 	int fd = -1, r;
 
 	m->capture.wanted = wanted;
-	r = netns_begin(m);
+	r = netns_begin(m, -1);
 	if (r == 0)
 		r = netns_finish(m, &fd);
 	if (fd >= 0)

@@ -7,12 +7,14 @@
 
 /* Set: the file that somebody removes between its opening and its lock. */
 static const char *removed_at_flock;
+static unsigned flock_calls;
 
 static int flock_hook(int fd, int operation)
 {
 	if (removed_at_flock)
 		assert_int_equal(unlink(removed_at_flock), 0);
 	removed_at_flock = NULL;
+	flock_calls++;
 	return flock(fd, operation);
 }
 
@@ -79,6 +81,40 @@ static void test_from(void **state)
 }
 
 /* Two lock folders are two realms; one is the same realm each time, and has to be ours alone. */
+/* Where many are in use, few of them are asked, and the files stay in proportion; none is given twice, and none is left out. */
+static void test_many(void **state)
+{
+	enum { MANY = 400, ALL = 500 };
+	struct id_range range = {0x70000000, 0x71000000, MAX_SLOTS};
+	static struct slot slots[ALL], more;
+	static bool seen[MAX_SLOTS];
+	struct places p;
+	char path[256];
+	struct err e;
+
+	(void)state;
+	make_places(&p, path);
+	flock_calls = 0;
+	for (size_t i = 0; i < MANY; i++) {
+		assert_int_equal(slot_acquire(&p, &range, 0, &slots[i], &e), 0);
+		assert_false(seen[slots[i].number]);
+		seen[slots[i].number] = true;
+	}
+	assert_true(flock_calls < MANY * 40);
+	for (size_t i = 64 * MANY; i < MAX_SLOTS; i++)
+		assert_false(
+			seen[i]); /* of every window up to there two tries had to fail: less than 10^-12 */
+	for (size_t i = 0; i < MANY; i++)
+		slot_release(&slots[i]);
+	range.slots = ALL;
+	for (size_t i = 0; i < ALL; i++)
+		assert_int_equal(slot_acquire(&p, &range, 0, &slots[i], &e), 0);
+	assert_int_equal(slot_acquire(&p, &range, 0, &more, &e), -1);
+	for (size_t i = 0; i < ALL; i++)
+		slot_release(&slots[i]);
+	scratch_remove(path);
+}
+
 static void test_realm(void **state)
 {
 	uint32_t a = 0, again = 1, b = 0;
@@ -318,6 +354,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_acquire),
 		cmocka_unit_test(test_from),
+		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_realm),
 		cmocka_unit_test(test_removed_lock),
 		cmocka_unit_test(test_lock_removed_while_taken),

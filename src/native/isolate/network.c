@@ -28,7 +28,7 @@ int isolate_network_begin(struct isolation *s)
 	int r;
 
 	maker.capture.wanted = s->plan->captured;
-	r = makes_its_own(s) ? netns_begin(&maker) : 0;
+	r = makes_its_own(s) ? netns_begin(&maker, -1) : 0;
 	return r < 0 ? step_failed(s, -r, "start the maker of the network namespace") : 0;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "protocol/protocol.h"
 #include "native/isolate/isolate.h"
 
@@ -25,7 +26,8 @@ static int become_root_inside(struct isolation *s)
  * process is in it already and asks for the maps. */
 int isolate_userns_receive(struct isolation *s)
 {
-	size_t count = 1;
+	int fds[2]; /* and a /proc to use in the place of the host's */
+	size_t count = ARRAY_SIZE(fds);
 	struct frame f;
 	int r;
 
@@ -34,13 +36,18 @@ int isolate_userns_receive(struct isolation *s)
 		if (r < 0)
 			return step_failed(s, -r, "ask for id maps");
 	}
-	r = frame_receive(s->control, FROM_HOST, &f, NULL, 0, &s->userns, &count);
-	if (r < 0 || f.type != FRAME_USERNS || count != (s->plan->rootless ? 0 : 1))
+	r = frame_receive(s->control, FROM_HOST, &f, NULL, 0, fds, &count);
+	if (r < 0 || f.type != FRAME_USERNS || (count == 0) != s->plan->rootless)
 		return step_failed(s, r < 0 ? -r : EPROTO, "receive the user namespace");
-	if (!s->plan->rootless)
-		return 0;
 	s->userns = -1;
-	return become_root_inside(s);
+	if (s->plan->rootless)
+		return become_root_inside(s);
+	s->userns = fds[0];
+	if (count == 2) {
+		close(s->proc);
+		s->proc = fds[1];
+	}
+	return 0;
 }
 
 static int forbid_more(struct isolation *s)
