@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-enum { PACKAGE_FOLDERS = 6 };
+enum { PACKAGE_FOLDERS = 13 };
 
 struct packages_state {
 	struct timespec changed[PACKAGE_FOLDERS];

@@ -290,15 +290,24 @@ def test_a_changed_configuration_and_age_and_memory(pool):
         assert run(small.root, **PYTHON)["ok"]
 
 
+DEBIANS = "/usr/lib/python3/dist-packages"
+PIPS = subprocess.run(["/usr/bin/python3", "-c", "import sys; print(f'/usr/local/lib/python3.{sys.version_info.minor}/dist-packages')"],
+                      capture_output=True, text=True).stdout.strip()
+
+
 class WithPackages(services.Service):
-    """In a mount namespace with a folder of its own where Debian's Python modules are: `packages`, which may change. No sandbox sees it."""
+    """In a mount namespace with a folder of its own where Python's modules are: `packages`, which may change. No sandbox sees it."""
+    def __init__(self, place, *args):
+        self.place = place
+        super().__init__(*args)
+
     def start(self, seconds=20):
         self.packages = self.folder / "packages"
         self.packages.mkdir(exist_ok=True)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["unshare", "--mount", "--propagation", "private", "sh", "-ec", 'mount --bind "$1" /usr/lib/python3/dist-packages\nshift\nexec "$@"',
-                 "sh", self.packages, cloche.binary(), "serve", "--config", self.config],
+                ["unshare", "--mount", "--propagation", "private", "sh", "-ec", 'mount --bind "$1" "$2"\nshift 2\nexec "$@"',
+                 "sh", self.packages, self.place, cloche.binary(), "serve", "--config", self.config],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=cloche.environment(), start_new_session=True, cwd="/")
         self.wait_ready(seconds)
 
@@ -323,10 +332,11 @@ def change_policy(service):
 ZYGOTE_IS = "import sys\nprint(hash('x'), 'decimal' in sys.modules)"
 
 
-@pytest.mark.parametrize("change", ["policy", "packages"])
-def test_a_zygote_of_before_a_change_makes_no_more(change):
+@pytest.mark.parametrize("change, place", [("policy", DEBIANS), ("packages", DEBIANS), ("packages", PIPS)])
+def test_a_zygote_of_before_a_change_makes_no_more(change, place):
     """Another interpreter, with the modules of now; the old one ends."""
-    with WithPackages({"pool": 2, "pool_floor": 2}) as one:
+    os.makedirs(place, exist_ok=True)
+    with WithPackages(place, {"pool": 2, "pool_floor": 2}) as one:
         run(one.root, **PYTHON)
         old = {tuple(of_a_zygote(one, ZYGOTE_IS)) for _ in range(3)}
         assert len(old) == 1 and {o[1] for o in old} == {"False"}
