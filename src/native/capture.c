@@ -5,10 +5,10 @@
  * Runs where netns.c's maker runs: beside its caller, in the caller's memory. So there is no C library in here but
  * for memcpy(), and messages are made on a small buffer of the one maker that there is at a time in a process.
  *
- * nf_tables: two tables, each with one chain in the prerouting hook, through which all comes that is sent over lo, and in
- * it one rule (as the nft program would print it):
+ * nf_tables: one table of the family inet, with one chain in the prerouting hook, through which all comes that is sent over
+ * lo, and in it a rule for IPv4, and one like it for IPv6 (as the nft program would print it):
  *
- *	tcp flags & (syn | ack) == syn ip daddr != 127.0.0.0/8 tcp dport != {53, 80, 443} tproxy to :ANY
+ *	meta nfproto ipv4 tcp flags & (syn | ack) == syn ip daddr != 127.0.0.0/8 tcp dport != {53, 80, 443} tproxy ip to :ANY
  *
  * Only a connection's first packet needs it. 53, 80 and 443 have listeners of their own, which are reached by the route
  * alone. Everywhere the destination is the socket's own name (getsockname). Not nat: that tracks connections in memory
@@ -39,7 +39,7 @@
 #define IPV6_FREEBIND 78 /* linux/in6.h, 4.15 */
 #endif
 
-enum { ANY_PORT = 3129, BACKLOG = 1024, BUFFER = 2048, LOOPBACK_INDEX = 1 };
+enum { ANY_PORT = 3129, BACKLOG = 1024, BUFFER = 4096, LOOPBACK_INDEX = 1 };
 
 /* ---- netlink ---- */
 
@@ -170,6 +170,8 @@ in_clone_child static int add_route(struct message *m, int family)
 
 /* ---- redirect: nf_tables calls the families as sockets do (NFPROTO_IPV4 is AF_INET) ---- */
 
+#define NFPROTO_INET 1 /* linux/netfilter.h, which cannot be included beside musl's netinet/in.h */
+
 #define TABLE "cloche"
 #define CHAIN "capture"
 
@@ -243,15 +245,23 @@ in_clone_child static void compare(struct message *m, uint32_t operation, const 
 	expression_end(m, x);
 }
 
-in_clone_child static void only_beginnings(struct message *m)
+/* What is in one byte of the packet's metadata. */
+in_clone_child static void only_with(struct message *m, uint32_t key, uint8_t value)
 {
-	static const uint8_t tcp = IPPROTO_TCP, syn_and_ack = 0x12, syn = 0x02, none = 0;
 	struct expression x = expression(m, "meta");
 
 	attribute_number(m, NFTA_META_DREG, NFT_REG_1);
-	attribute_number(m, NFTA_META_KEY, NFT_META_L4PROTO);
+	attribute_number(m, NFTA_META_KEY, key);
 	expression_end(m, x);
-	compare(m, NFT_CMP_EQ, &tcp, sizeof tcp);
+	compare(m, NFT_CMP_EQ, &value, sizeof value);
+}
+
+in_clone_child static void only_beginnings(struct message *m)
+{
+	static const uint8_t syn_and_ack = 0x12, syn = 0x02, none = 0;
+	struct expression x;
+
+	only_with(m, NFT_META_L4PROTO, IPPROTO_TCP);
 	load_payload(m, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1);
 	x = expression(m, "bitwise");
 	attribute_number(m, NFTA_BITWISE_SREG, NFT_REG_1);
@@ -304,11 +314,11 @@ in_clone_child static void to_any(struct message *m, uint8_t family)
 	expression_end(m, x);
 }
 
-in_clone_child static void add_chain(struct message *m, uint8_t family)
+in_clone_child static void add_chain(struct message *m)
 {
 	uint32_t hook;
 
-	begin_nft(m, NFT_MSG_NEWCHAIN, NLM_F_CREATE, family);
+	begin_nft(m, NFT_MSG_NEWCHAIN, NLM_F_CREATE, NFPROTO_INET);
 	attribute_text(m, NFTA_CHAIN_TABLE, TABLE);
 	attribute_text(m, NFTA_CHAIN_NAME, CHAIN);
 	hook = nest(m, NFTA_CHAIN_HOOK);
@@ -319,14 +329,15 @@ in_clone_child static void add_chain(struct message *m, uint8_t family)
 	close_header(m);
 }
 
-in_clone_child static void add_rule(struct message *m, uint8_t family)
+in_clone_child static void add_rule(struct message *m, uint8_t family, uint16_t flags)
 {
 	uint32_t list;
 
-	begin_nft(m, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND | NLM_F_ACK, family);
+	begin_nft(m, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND | flags, NFPROTO_INET);
 	attribute_text(m, NFTA_RULE_TABLE, TABLE);
 	attribute_text(m, NFTA_RULE_CHAIN, CHAIN);
 	list = nest(m, NFTA_RULE_EXPRESSIONS);
+	only_with(m, NFT_META_NFPROTO, family);
 	only_beginnings(m);
 	not_to_loopback(m, family);
 	not_these_ports(m);
@@ -335,17 +346,19 @@ in_clone_child static void add_rule(struct message *m, uint8_t family)
 	close_header(m);
 }
 
-/* A family is one batch: all of it or nothing. Only the last message is answered when all is well; a failure is
- * answered at once, whatever was asked for. */
-in_clone_child static int add_redirect(struct message *m, uint8_t family)
+/* One batch: all of it or nothing. Only the last message is answered when all is well; a failure is answered at
+ * once, whatever was asked for. */
+in_clone_child static int add_redirect(struct message *m, bool ipv6)
 {
 	m->size = 0;
 	batch(m, NFNL_MSG_BATCH_BEGIN);
-	begin_nft(m, NFT_MSG_NEWTABLE, NLM_F_CREATE, family);
+	begin_nft(m, NFT_MSG_NEWTABLE, NLM_F_CREATE, NFPROTO_INET);
 	attribute_text(m, NFTA_TABLE_NAME, TABLE);
 	close_header(m);
-	add_chain(m, family);
-	add_rule(m, family);
+	add_chain(m);
+	add_rule(m, AF_INET, ipv6 ? 0 : NLM_F_ACK);
+	if (ipv6)
+		add_rule(m, AF_INET6, NLM_F_ACK);
 	batch(m, NFNL_MSG_BATCH_END);
 	return transact(NETLINK_NETFILTER, m, 1);
 }
@@ -426,14 +439,7 @@ in_clone_child static int add_family(struct capture *c, struct message *m, int f
 
 	for (unsigned i = 0; r == 0 && i < sizeof kinds / sizeof *kinds; i++)
 		r = add_listener(c, family, &kinds[i]);
-	if (r < 0)
-		return r;
-	r = add_redirect(m, (uint8_t)family);
-	if (r < 0) {
-		c->redirect = false;
-		return 0;
-	}
-	return add_listener(c, family, &any);
+	return r;
 }
 
 /* Is there an address ::1? Not without IPv6, nor where net.ipv6.conf.*.disable_ipv6 is what new namespaces get. */
@@ -452,14 +458,21 @@ in_clone_child static bool has_ipv6(void)
 
 in_clone_child int capture_make(struct capture *c)
 {
+	bool ipv6 = has_ipv6();
 	struct message m;
 	int r;
 
 	m.sequence = 0;
-	c->redirect = true;
 	r = add_family(c, &m, AF_INET);
-	if (r == 0 && has_ipv6())
+	if (r == 0 && ipv6)
 		r = add_family(c, &m, AF_INET6);
+	if (r < 0)
+		return r;
+	c->redirect = add_redirect(&m, ipv6) == 0;
+	if (c->redirect)
+		r = add_listener(c, AF_INET, &any);
+	if (c->redirect && r == 0 && ipv6)
+		r = add_listener(c, AF_INET6, &any);
 	return r;
 }
 

@@ -15,7 +15,7 @@ struct netns_maker {
 	int userns; /* it shall belong to this one; -1: the caller's */
 	struct capture
 		capture; /* what is caught in it; the caller sets "wanted" before it begins */
-	char stack[8192] __attribute__((aligned(16)));
+	char stack[16384] __attribute__((aligned(16)));
 };
 
 /* Start to make one that has lo, up, and nothing else (but what m->capture.wanted adds); it belongs to the caller's

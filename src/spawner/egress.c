@@ -89,12 +89,15 @@ int spare_take(struct spares *s, const struct places *places, const char *uid_ra
 	return start(places, uid_range, ret, e);
 }
 
+bool spares_lack(const struct spares *s)
+{
+	return s->wanted && s->count < SPARES_MAX;
+}
+
 void spares_fill(struct spares *s, const struct places *places, const char *uid_range)
 {
 	struct err e = {0};
 
-	if (!s->wanted || s->count == SPARES_MAX)
-		return;
 	if (start(places, uid_range, &s->spare[s->count], &e) == 0)
 		s->count++;
 	else

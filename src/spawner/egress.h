@@ -36,7 +36,8 @@ struct spares {
 /* One that waits: the oldest that is alive, or a new one. Its descriptors are the caller's. */
 int spare_take(struct spares *s, const struct places *places, const char *uid_range,
 	       struct spare *ret, struct err *e) must_check;
-/* Start one more if there is room and they are wanted. What cannot be started now is tried at the next need. */
+bool spares_lack(const struct spares *s); /* there is room, and they are wanted */
+/* Start one more of those that lack. What cannot be started now is tried at the next need. */
 void spares_fill(struct spares *s, const struct places *places, const char *uid_range);
 /* It shall end; it is reaped as any child. Idempotent. */
 void spare_drop(struct spare *s);

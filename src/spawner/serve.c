@@ -115,6 +115,22 @@ static void dispatch(struct spawner *s, const struct epoll_event *event)
 	}
 }
 
+/* Behind what somebody waits for, and behind what is still to be done for that when we have answered. */
+static uint64_t spares_deadlines(struct spawner *s, uint64_t now)
+{
+	if (s->stop || !spares_lack(&s->spares))
+		return UINT64_MAX;
+	if (s->queue_count || creation_runs(s)) {
+		s->spares_ms = now + SPARES_DELAY_MS;
+		return UINT64_MAX; /* the end of that is an event */
+	}
+	if (now >= s->spares_ms) {
+		spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
+		s->spares_ms = now + SPARES_DELAY_MS;
+	}
+	return spares_lack(&s->spares) ? s->spares_ms : UINT64_MAX;
+}
+
 /* One at a time: each holds the slots that it looks at. The next time it is due, 0: never. */
 static uint64_t sweep_if_due(struct spawner *s, uint64_t now)
 {
@@ -142,7 +158,7 @@ static int deadlines(struct spawner *s)
 {
 	static uint64_t (*const due[])(struct spawner * s, uint64_t now) = {
 		creation_deadlines, box_deadlines,     nests_deadlines,
-		pulls_deadlines,    changes_deadlines,
+		pulls_deadlines,    changes_deadlines, spares_deadlines,
 	};
 	uint64_t now = now_ms(), next = UINT64_MAX, sweep;
 
@@ -195,8 +211,6 @@ int spawner_run(struct spawner *s, struct err *e)
 			dispatch(s, &event);
 		if (!s->stop || s->client >= 0)
 			creation_next(s);
-		if (s->queue_count == 0 && !creation_runs(s)) /* behind what somebody waits for */
-			spares_fill(&s->spares, &s->places, s->policy.settings.uid_range);
 	}
 	hear_last_words(s);
 	spares_end(&s->spares);

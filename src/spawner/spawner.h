@@ -24,6 +24,7 @@ enum {
 	FREEZE_DEADLINE_MS = 10000,
 	CLEAN_DEADLINE_MS = 10000,
 	SWEEP_DELAY_MS = 500,
+	SPARES_DELAY_MS = 10,
 	STOP_WAITS_MS = 3000, /* for the client to go first; it takes less */
 	LAST_WORDS_MS = 500,  /* to read what it had sent by then */
 	NESTS_MAX = 16,
@@ -177,6 +178,7 @@ struct spawner {
 	struct nest_slot nests[NESTS_MAX];
 	struct pull pulls[PULLS_MAX];
 	struct spares spares;
+	uint64_t spares_ms; /* the next is not started before */
 	struct change changes[CHANGES_MAX];
 	size_t worker_count;            /* how many of them may work at a time */
 	struct queued queue[QUEUE_MAX]; /* a ring */
