@@ -110,6 +110,13 @@ static void add_command(struct kept *k, struct command *m)
 	m->pid_was = (uint32_t)m->pid;
 }
 
+/* Rounded up: nobody has less time than was said. */
+static void start_clock(struct command *m, uint32_t limit_ms)
+{
+	m->started_us = guest_now_us();
+	m->deadline_ms = limit_ms ? (m->started_us + 999) / 1000 + limit_ms : INT64_MAX;
+}
+
 static struct command *new_command(const struct start_record *s)
 {
 	struct command *m = calloc(1, sizeof *m);
@@ -121,8 +128,7 @@ static struct command *new_command(const struct start_record *s)
 	m->in = m->out[0].fd = m->out[1].fd = -1;
 	for (int i = 0; i < 2; i++)
 		keep_init(&m->out[i].keep, s->flags & KEEP_HEAD, s->keep_bytes);
-	m->started_us = guest_now_us();
-	m->deadline_ms = s->limit_ms ? m->started_us / 1000 + s->limit_ms : INT64_MAX;
+	start_clock(m, s->limit_ms);
 	m->out[1].ended = s->flags & START_PTY;
 	return m;
 }
@@ -249,8 +255,7 @@ void command_take(struct kept *k, struct conversation *c, char *payload, uint32_
 		keep_done(&m->out[i].keep);
 		keep_init(&m->out[i].keep, t.flags & KEEP_HEAD, t.keep_bytes);
 	}
-	m->started_us = guest_now_us();
-	m->deadline_ms = t.limit_ms ? m->started_us / 1000 + t.limit_ms : INT64_MAX;
+	start_clock(m, t.limit_ms);
 	tell_begun(c, m);
 	attach_starter(c, m);
 }

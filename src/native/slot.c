@@ -167,8 +167,7 @@ static int64_t probe(uint32_t n, uint32_t count)
 
 	if (n < PROBED_IN_ORDER)
 		return n < count ? (int64_t)n : -1;
-	n = (n - PROBED_IN_ORDER) / 2;
-	window = n < 16 ? PROBED_IN_ORDER << n : MAX_SLOTS;
+	window = PROBED_IN_ORDER << (n - PROBED_IN_ORDER) / 2; /* soon more than MAX_SLOTS */
 	if (window > count || getrandom(&chance, sizeof chance, 0) != sizeof chance)
 		return -1;
 	return chance % window;
@@ -204,15 +203,15 @@ int slot_acquire(const struct places *places, const struct id_range *range, uint
 	if (slot_realm(places, &realm, e) < 0)
 		return -1;
 	r = find_free(places, range, from, &number, &ret->lock);
-	if (r == 0)
-		*ret = slot_at(range, number, realm, ret->lock);
-	if (r == 0)
-		return 0;
-	if (r != -EWOULDBLOCK)
+	if (r == -EWOULDBLOCK)
+		return err_set(
+			e, 0,
+			"all %u slots are in use: wait for a run to end, or give a larger uid_range",
+			range->slots);
+	if (r < 0)
 		return err_set(e, -r, "lock %s/slots/%u", places->runtime, number);
-	return err_set(e, 0,
-		       "all %u slots are in use: wait for a run to end, or give a larger uid_range",
-		       range->slots);
+	*ret = slot_at(range, number, realm, ret->lock);
+	return 0;
 }
 
 void slot_release(struct slot *s)

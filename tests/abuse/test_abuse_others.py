@@ -45,8 +45,9 @@ def test_ME_06_inotify_of_one_is_not_the_others():
 
 
 def test_ME_06_inotify_of_prepared_sandboxes():
-    """Those of one caller share what is counted for their nest; root, and who comes another way, do not."""
-    with services.Service({"pool": 2, "pool_floor": 2}) as one:
+    """Those of one caller share what is counted for their nest; root, and who comes another way, do not. The ids are not those of
+    the machine's own folder: whose sandboxes have the same slots would share what is counted, too."""
+    with services.Service({"pool": 2, "pool_floor": 2}, more={"uid_range": "1900000000:4096"}) as one:
         assert one.root.run(language="python", code="print(1)").out == b"1\n"
         before = one.root.expect(200, "GET", "/metrics").body
         got = []
