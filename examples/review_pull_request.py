@@ -8,7 +8,7 @@ Needs a service (`cloche serve`). What follows EVIDENCE goes to `cloche create`,
     python3 review_pull_request.py REPOSITORY BRANCH EVIDENCE [OPTION...]
 
 Exit status: 0: the tests pass. 1: a step failed; that is evidence for the model, and not to be tried again. 2: no step is to blame:
-the sandbox failed or ran into a limit, as `error_code` in EVIDENCE/summary.json says.
+the sandbox failed or ran into a limit, as `error_code` in EVIDENCE/summary.json says, or there was none, as stderr says.
 """
 import json
 import subprocess
@@ -55,7 +55,11 @@ def review(repository, branch, evidence, options):
 
 evidence = Path(sys.argv[3])
 evidence.mkdir(parents=True, exist_ok=True)
-done = review(sys.argv[1], sys.argv[2], evidence, sys.argv[4:])
+try:
+    done = review(sys.argv[1], sys.argv[2], evidence, sys.argv[4:])
+except (OSError, subprocess.CalledProcessError, json.JSONDecodeError) as e:
+    print(e, file=sys.stderr)
+    sys.exit(2)
 for step in done:
     print(f"{step['step']}: {'ok' if step['ok'] else step['model_message']}")
 sys.exit(0 if all(s["ok"] for s in done) else 1 if all(s["reason"] == "exited" for s in done) else 2)

@@ -70,7 +70,7 @@ in_clone_child static int help(void *argument)
 	};
 
 	m->errnum = -owner_become(m->uid, m->gid);
-	syscall(SYS_setfsuid, 0);
+	syscall(SYS_setfsuid, 0); /* the maps of the holder are files of real root's */
 	if (m->errnum == 0 && m->parent >= 0 && setns(m->parent, CLONE_NEWUSER) < 0)
 		m->errnum = errno;
 	if (m->errnum)

@@ -335,7 +335,6 @@ ZYGOTE_IS = "import sys\nprint(hash('x'), 'decimal' in sys.modules)"
 @pytest.mark.parametrize("change, place", [("policy", DEBIANS), ("packages", DEBIANS), ("packages", PIPS)])
 def test_a_zygote_of_before_a_change_makes_no_more(change, place):
     """Another interpreter, with the modules of now; the old one ends."""
-    os.makedirs(place, exist_ok=True)
     with WithPackages(place, {"pool": 2, "pool_floor": 2}) as one:
         run(one.root, **PYTHON)
         old = {tuple(of_a_zygote(one, ZYGOTE_IS)) for _ in range(3)}

@@ -52,3 +52,12 @@ def test_review_pull_request(service, repository, tmp_path, branch, status, said
     if "patch" in said:
         assert f"+    return a + b  # {branch}" in (evidence / "patch.diff").read_text()
     assert service.root.get(f"/v1/sandboxes/{summary['sandbox']}")["state"] == "ended"
+
+
+def test_review_pull_request_without_a_service(repository, tmp_path):
+    """Nothing was tested: that is no failed test."""
+    (tmp_path / "cloche").symlink_to(cloche.binary())
+    env = cloche.environment({"CLOCHE_SOCKET": str(tmp_path / "none.sock"), "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    done = subprocess.run(["python3", cloche.TOP / "examples" / "review_pull_request.py", repository, "good", tmp_path / "evidence"], env=env,
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stdout == "" and "none.sock" in done.stderr, done

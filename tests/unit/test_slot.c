@@ -80,7 +80,6 @@ static void test_from(void **state)
 	scratch_remove(path);
 }
 
-/* Two lock folders are two realms; one is the same realm each time, and has to be ours alone. */
 /* Where many are in use, few of them are asked, and the files stay in proportion; none is given twice, and none is left out. */
 static void test_many(void **state)
 {
@@ -101,9 +100,9 @@ static void test_many(void **state)
 		seen[slots[i].number] = true;
 	}
 	assert_true(flock_calls < MANY * 40);
+	/* Beyond that, two tries have to have failed in every window up to there: less than once in 10^12. */
 	for (size_t i = 64 * MANY; i < MAX_SLOTS; i++)
-		assert_false(
-			seen[i]); /* of every window up to there two tries had to fail: less than 10^-12 */
+		assert_false(seen[i]);
 	for (size_t i = 0; i < MANY; i++)
 		slot_release(&slots[i]);
 	range.slots = ALL;
@@ -115,6 +114,7 @@ static void test_many(void **state)
 	scratch_remove(path);
 }
 
+/* Two lock folders are two realms; one is the same realm each time, and has to be ours alone. */
 static void test_realm(void **state)
 {
 	uint32_t a = 0, again = 1, b = 0;

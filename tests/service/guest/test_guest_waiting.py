@@ -70,6 +70,13 @@ def test_its_clocks_begin_when_it_is_taken(box):
     assert r.ended.timed_out and r.ended.signaled and 200000 <= r.ended.wall_us < 5000000
 
 
+def test_no_time_limit_is_short(box):
+    """By a part of a millisecond it would be, were init's clock rounded down."""
+    for _ in range(30):
+        r = used(box, box.prepare(["bash", "-s"]).number, b"sleep 30\n", limit_ms=20)
+        assert r.ended.timed_out and r.ended.wall_us >= 20000, r.ended.wall_us
+
+
 def test_it_keeps_what_its_user_wants_kept(box):
     script = b"printf %5000s x; echo\n"
     r = used(box, box.prepare(["bash", "-s"]).number, script, keep=10)
