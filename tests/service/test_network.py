@@ -606,3 +606,17 @@ def test_deaths_with_open_tunnels(web):
             b.kill()
         until(lambda: all(gone(p) for p in pids), 20, "every process that connected to end")
         until(lambda: not os.listdir(one.folder / "run" / "sandboxes"), 20, "every folder to go")
+
+
+def test_the_next_ones_process_waits_already():
+    """Started when the first that has a network was made, not while somebody waits; each is used once, and followed by another."""
+    with services.Service() as one:
+        assert one.running("cloche-egress") == []
+        first = one.root.box(network="allow")
+        until(lambda: len(one.running("cloche-egress")) == 3, 10)
+        before = set(one.running("cloche-egress"))
+        second = one.root.box(network="allow")
+        assert serving(one, second) in before - {serving(one, first)}
+        until(lambda: len(one.running("cloche-egress")) == 4, 10)
+        first.kill()
+        second.kill()
