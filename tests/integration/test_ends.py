@@ -152,7 +152,7 @@ def test_timeout(script, no_leftovers):
     r = sh(script, "--timeout", "500ms")
     shape.check_reason(r, "timeout")
     assert r.timed_out and r.exit_code is None and r.signal is None
-    assert 500 <= r.usage["wall_ms"] < 500 + 300 * SLOW
+    assert 500 <= r.usage["wall_ms"] < 500 + 1500 * SLOW
     assert r.message == "stopped after 0.5 s of wall time"
 
 
@@ -418,7 +418,7 @@ def test_cancelled(number, no_leftovers):
     r = shape.finish(p)
     shape.check_reason(r, "cancelled")
     assert r.out == b"hi\n" and not r.timed_out
-    assert time.monotonic() - began < 2 * SLOW
+    assert time.monotonic() - began < 5 * SLOW
 
 
 def test_cancelled_without_json():

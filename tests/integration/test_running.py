@@ -170,13 +170,13 @@ def test_no_output_is_no_output():
 def test_grandchild_that_holds_the_pipe(no_leftovers):
     r = cloche.run(["run", *LONG, "sh", "-c", "sleep 300 & echo hi"])
     shape.exited(r, 0)
-    assert r.out == b"hi\n" and r.seconds < 2
+    assert r.out == b"hi\n" and r.seconds < 5
 
 
 def test_grandchild_that_writes_on(no_leftovers):
     r = sh("(while :; do echo x; sleep .1; done) & exit 0", *LONG)
     shape.exited(r, 0)
-    assert r.out in (b"", b"x\n") and r.seconds < 2
+    assert r.out in (b"", b"x\n") and r.seconds < 5
 
 
 @pytest.mark.parametrize("holder", ["sleep 300 &", "yes >&2 &", ""])

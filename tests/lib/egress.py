@@ -34,6 +34,7 @@ KINDS = ("proxy", "http", "tls", "any", "dns", "dns_tcp")
 VERDICTS = ("denied", "allowed", "failed")
 STAY = 0xFFFFFFFF
 MESSAGE_MAX = 64 << 10
+PATIENCE_S = 60  # of a client: longer than anything that src/egress/limits.def lets take its time
 CLONE_NEWNET = 0x40000000
 RECORD_FORMAT = "<IIIIQQQQ256s48s512s200s64s16s128s"
 Record = collections.namedtuple("Record", "number verdict port started_ms duration_us sent received host address rule why "
@@ -102,7 +103,7 @@ class Control:
     def __init__(self, sock):
         self.sock, self.sequence, self.records = sock, 0, []
         self.lock = threading.Lock()
-        sock.settimeout(20)
+        sock.settimeout(PATIENCE_S)
 
     def ask(self, kind, fds=(), sequence=None):
         """Send a request; records that come before its answer are kept. Returns the answer's type and bytes."""
@@ -185,7 +186,7 @@ class Netns:
         if ctypes.CDLL(None, use_errno=True).setns(self.fd, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
 
-    def connect(self, host, port, timeout=20):
+    def connect(self, host, port, timeout=PATIENCE_S):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def connect():
@@ -254,7 +255,7 @@ class Egress:
     def start(self):
         """Up to READY."""
         self.starter, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.starter.settimeout(20)
+        self.starter.settimeout(PATIENCE_S)
         with theirs:
             self.process = subprocess.Popen([*self.wrap, binary(), str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/",
                                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -379,7 +380,7 @@ class Egress:
         self.flush()
         return [(r.host, r.port) for r in self.records if r.verdict == "denied"]
 
-    def dial(self, kind="proxy", host=None, port=None, timeout=20):
+    def dial(self, kind="proxy", host=None, port=None, timeout=PATIENCE_S):
         host, port = host or self.addresses[kind][0], port or self.addresses[kind][1]
         return self.netns.connect(host, port, timeout) if self.netns else socket.create_connection((host, port), timeout)
 

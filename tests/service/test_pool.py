@@ -171,7 +171,7 @@ def test_limits_of_the_command_are_its_own(pool):
     time.sleep(1.2)  # it has waited for longer than this one may run
     before = hits(pool.root)
     result = run(pool.root, language="python", code="import time; time.sleep(0.2); print('done')", timeout="1s")
-    assert result["stdout"] == "done\n" and 190 < result["usage"]["wall_ms"] < 1000, result
+    assert result["stdout"] == "done\n" and 190 < result["usage"]["wall_ms"] < 3000, result
     prepared(pool.root)
     result = run(pool.root, language="python", code="import time; time.sleep(60)", timeout="300ms")
     assert result["reason"] == "timeout" and result["timed_out"], result

@@ -173,7 +173,7 @@ def test_pause_stands_still(server):
     assert c.ask("PAUSE", box.id).type == "DONE"
     began = time.monotonic()
     assert c.end(box.id).killed == 1
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     p.wait(10)
     nothing_left(server)
 

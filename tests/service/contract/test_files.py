@@ -262,7 +262,7 @@ def test_only_regular_files_are_read(box, path, status, code):
     exited(box.sh("cd /workspace; mkfifo p; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'"))
     began = time.monotonic()
     box.problem(status, code, "GET", "/files", query={"path": path})
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 # --------------------------------------------------------------------------------------------------- the attacks

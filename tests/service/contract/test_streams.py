@@ -109,7 +109,7 @@ def test_a_slow_client_slows_the_command_and_nobody_else(boxes):
         assert last < 20_000_000, "it wrote on while its reader stood still"
         began = time.monotonic()
         box.client.get("/healthz")
-        assert box.exec(["echo", "hi"]).out == b"hi\n" and time.monotonic() - began < 3
+        assert box.exec(["echo", "hi"]).out == b"hi\n" and time.monotonic() - began < 10
         total = sum(len(joined([e], "stdout")) for e in s.events())
     assert total >= 60_000_000
 
