@@ -13,6 +13,7 @@
 #include <sys/random.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/json.h"
 
 const char *job_word(const json_t *object, const char *key)
@@ -296,12 +297,11 @@ bool worker_beats(const struct worker *w)
 int worker_name(struct worker *w, struct err *e)
 {
 	unsigned char random[12];
-	size_t n = (size_t)snprintf(w->session, sizeof w->session, "mcp-");
 
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		return err_set(e, errno, "make a name for the session");
-	for (size_t i = 0; i < sizeof random; i++)
-		n += (size_t)snprintf(w->session + n, sizeof w->session - n, "%02x", random[i]);
+	memcpy(w->session, "mcp-", 4);
+	hex_encode(random, sizeof random, w->session + 4);
 	snprintf(w->session_field, sizeof w->session_field, "X-Cloche-Session: %s\r\n", w->session);
 	return 0;
 }

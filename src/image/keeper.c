@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/tree.h"
 
 #define PARTIAL_AGE_S (24 * 3600)
 
 void hash_to_hex(const unsigned char hash[32], char ret[LAYER_HEX])
 {
-	for (size_t i = 0; i < 32; i++)
-		snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+	hex_encode(hash, 32, ret);
 }
 
 void hash_text(const char *text, size_t size, char ret[LAYER_HEX])

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+/* What ends at once is told of in one piece: each of its ends would wake us, and each time the service. */
+enum { HOLD_US = 500 };
+
 /* The terminal's ends: ours is there twice, for reading and for writing. */
 static int open_terminal(const struct kept *k, struct command *m, const struct start_record *start,
 			 int theirs[3])
@@ -139,6 +142,7 @@ static void attach_starter(struct conversation *c, struct command *m)
 	c->command = m;
 	c->follow = true;
 	c->takes_input = m->flags & START_STDIN;
+	c->lasts = !c->takes_input;
 	c->until[0] = c->until[1] = UINT64_MAX;
 	c->more = command_more_output;
 	if (m->flags & KEEP_LOSSLESS)
@@ -161,10 +165,12 @@ static void begin(struct kept *k, struct conversation *c, struct command *m)
 		close_fd(&m->in);
 	}
 	tell_begun(c, m);
-	if (m->flags & START_ATTACH)
-		attach_starter(c, m);
-	else
+	if (!(m->flags & START_ATTACH)) {
 		c->over = true;
+		return;
+	}
+	attach_starter(c, m);
+	m->held_us = guest_now_us() + HOLD_US;
 }
 
 void command_start(struct kept *k, struct conversation *c, char *payload, uint32_t size)

@@ -32,6 +32,7 @@ struct command {
 	bool fresh; /* reaped just now */
 	bool over;  /* and its streams are at their end */
 	int64_t started_us, deadline_ms;
+	int64_t held_us; /* until then nobody hears of it, unless it ends; 0: no more */
 	struct stream out[2];
 	int in;                       /* stdin, or the terminal once more; -1: closed */
 	struct conversation *writer;  /* in the middle of a frame */

@@ -35,7 +35,7 @@ size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_
 	size_t n = 0;
 
 	for (struct command *m = k->commands; m; m = m->next) {
-		for (int i = 0; i < 2 && n < room; i++)
+		for (int i = 0; i < 2 && n < room && !m->held_us; i++)
 			if (m->out[i].fd >= 0 && m->out[i].again_ms <= now_ms &&
 			    command_readable(m, i, 1) > 0) {
 				polled[n].m = m;
@@ -129,21 +129,29 @@ static void sample_room(struct kept *k, int64_t now_ms, int64_t *until)
 		*until = k->look_ms;
 }
 
-void commands_clock(struct kept *k, int64_t now_ms, int64_t *until)
+void commands_clock(struct kept *k, int64_t now_us, int64_t *until_us)
 {
-	sample_room(k, now_ms, until);
+	int64_t now_ms = now_us / 1000, until = INT64_MAX;
+
+	sample_room(k, now_ms, &until);
 	for (struct command *m = k->commands; m; m = m->next) {
 		if (m->pid == 0)
 			continue;
+		if (m->held_us <= now_us)
+			m->held_us = 0;
+		else if (m->held_us < *until_us)
+			*until_us = m->held_us;
 		if (m->deadline_ms <= now_ms && command_is_dead(m->pid))
 			m->deadline_ms = INT64_MAX;
 		else if (m->deadline_ms <= now_ms)
 			kill_for_time(k, m);
-		if (m->deadline_ms < *until)
-			*until = m->deadline_ms;
-		if (m->out[0].again_ms > now_ms && m->out[0].again_ms < *until)
-			*until = m->out[0].again_ms;
+		if (m->deadline_ms < until)
+			until = m->deadline_ms;
+		if (m->out[0].again_ms > now_ms && m->out[0].again_ms < until)
+			until = m->out[0].again_ms;
 	}
+	if (until < INT64_MAX && until * 1000 < *until_us)
+		*until_us = until * 1000;
 }
 
 static uint64_t microseconds(struct timeval t)
@@ -160,6 +168,7 @@ bool commands_reaped(struct kept *k, pid_t pid, int status, const struct rusage 
 	if (!m)
 		return false;
 	m->pid = 0;
+	m->held_us = 0;
 	m->fresh = true;
 	m->ended.signaled = WIFSIGNALED(status);
 	m->ended.status = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -225,6 +234,11 @@ uint32_t commands_session(const struct kept *k, pid_t session)
 		if (m->session == session)
 			return m->number;
 	return 0;
+}
+
+bool command_is_held(const struct conversation *c)
+{
+	return c->command && c->command->held_us;
 }
 
 /* ------------------------------------------------------------------------------------ the other ones */

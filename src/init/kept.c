@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@ enum {
 	FIXED = 2, /* reaper, listener */
 	TURN = 8,  /* pieces for one peer before the others get theirs */
 	ACCEPT_AGAIN_MS = 50,
+	SMALL = 4096, /* of a frame: as much is held at once, and for the next one */
 };
 
 static const struct handler {
@@ -107,11 +107,15 @@ void conversation_done(struct conversation *c)
 	c->over = true;
 }
 
+/* What is small stays with the slot, for the next frame. */
 static void drop_frame(struct conversation *c)
 {
-	free(c->payload);
-	c->payload = NULL;
-	c->header_filled = c->filled = c->room = c->input_done = 0;
+	if (c->room > SMALL) {
+		free(c->payload);
+		c->payload = NULL;
+		c->room = 0;
+	}
+	c->header_filled = c->filled = c->input_done = 0;
 	c->whole = false;
 }
 
@@ -138,7 +142,7 @@ static void hang_up(struct kept *k, struct conversation *c)
 /* Room for the payload as it comes: a length alone takes no memory. */
 static bool grow(struct conversation *c)
 {
-	size_t room = c->room ? c->room * 2 : 4096;
+	size_t room = c->room ? c->room * 2 : SMALL;
 	unsigned char *p;
 
 	if (c->filled < c->room)
@@ -168,7 +172,8 @@ static int read_frame(struct conversation *c)
 			return -1;
 		n = head ? read(c->fd, c->header + c->header_filled,
 				FRAME_HEADER_SIZE - c->header_filled)
-			 : read(c->fd, c->payload + c->filled, c->room - c->filled);
+			 : read(c->fd, c->payload + c->filled,
+				(c->room < c->frame.size ? c->room : c->frame.size) - c->filled);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return 0;
 		if (n <= 0) {
@@ -275,9 +280,20 @@ static bool flush_out(struct conversation *c)
 	return true;
 }
 
+/* As one that was just accepted. */
+static void open_again(struct kept *k, struct conversation *c)
+{
+	command_leave(k, c);
+	*c = (struct conversation){.fd = c->fd,
+				   .payload = c->payload,
+				   .room = c->room,
+				   .out = c->out,
+				   .opening_until = guest_now_us() / 1000 + OPENING_MS};
+}
+
 static void pump(struct kept *k, struct conversation *c)
 {
-	for (int turn = 0; turn < TURN && c->fd >= 0; turn++) {
+	for (int turn = 0; turn < TURN && c->fd >= 0 && !command_is_held(c); turn++) {
 		if (!flush_out(c)) {
 			hang_up(k, c);
 			return;
@@ -286,6 +302,10 @@ static void pump(struct kept *k, struct conversation *c)
 			return;
 		if (c->over && c->out_to > 0) {
 			hang_up(k, c);
+			return;
+		}
+		if (c->again) {
+			open_again(k, c);
 			return;
 		}
 		produce(k, c);
@@ -313,6 +333,8 @@ static void accept_all(struct kept *k)
 		while (c->fd >= 0 || c->worker > 0)
 			c++;
 		*c = (struct conversation){.fd = fd,
+					   .payload = c->payload,
+					   .room = c->room,
 					   .opening_until = guest_now_us() / 1000 + OPENING_MS};
 		k->open_count++;
 		take_frames(k, c);
@@ -352,22 +374,22 @@ static short events_of(const struct conversation *c)
 
 	if (!c->over && !c->half && !c->whole)
 		events |= POLLIN;
-	if (c->out_from < c->out_to)
+	if (c->out_from < c->out_to && !command_is_held(c))
 		events |= POLLOUT;
 	return events;
 }
 
 /* A peer that takes input which its command does not want yet would be polled in vain: `whole` stops it. */
 static size_t add_conversations(struct kept *k, struct pollfd *p, struct conversation **who,
-				int64_t *until)
+				int64_t *until_us)
 {
 	size_t n = 0;
 
 	for (struct conversation *c = k->slots; c < k->slots + CONVERSATIONS_MAX; c++) {
 		if (c->fd < 0)
 			continue;
-		if (!c->opened && c->opening_until < *until)
-			*until = c->opening_until;
+		if (!c->opened && c->opening_until * 1000 < *until_us)
+			*until_us = c->opening_until * 1000;
 		who[n] = c;
 		p[n++] = (struct pollfd){.fd = c->fd, .events = events_of(c)};
 	}
@@ -395,13 +417,12 @@ static void serve_conversation(struct kept *k, struct conversation *c, const str
 		take_frames(k, c);
 }
 
-static int wait_ms(int64_t until, int64_t now, bool accept_later)
+static int poll_until(struct pollfd *p, size_t count, int64_t until_us, int64_t now_us)
 {
-	int64_t left = until - now;
+	int64_t left = until_us > now_us ? until_us - now_us : 0;
+	struct timespec t = {.tv_sec = left / 1000000, .tv_nsec = left % 1000000 * 1000};
 
-	if (accept_later && left > ACCEPT_AGAIN_MS)
-		left = ACCEPT_AGAIN_MS;
-	return left < 0 ? 0 : left > INT_MAX ? -1 : (int)left;
+	return ppoll(p, count, until_us == INT64_MAX ? NULL : &t, NULL);
 }
 
 static void turn(struct kept *k)
@@ -409,15 +430,17 @@ static void turn(struct kept *k)
 	static struct pollfd p[FIXED + CONVERSATIONS_MAX + COMMAND_FDS_MAX];
 	static struct conversation *who[CONVERSATIONS_MAX];
 	bool may_accept = k->open_count < CONVERSATIONS_MAX && !k->accept_later;
-	int64_t until = INT64_MAX, now = guest_now_us() / 1000;
+	int64_t until = INT64_MAX, now = guest_now_us();
 	size_t talking, running;
 
 	p[0] = (struct pollfd){.fd = k->g->reaper, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = may_accept ? k->listener : -1, .events = POLLIN};
 	commands_clock(k, now, &until);
 	talking = add_conversations(k, p + FIXED, who, &until);
-	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX, now);
-	if (poll(p, FIXED + talking + running, wait_ms(until, now, k->accept_later)) < 0) {
+	running = commands_poll(k, p + FIXED + talking, COMMAND_FDS_MAX, now / 1000);
+	if (k->accept_later && until > now + ACCEPT_AGAIN_MS * 1000)
+		until = now + ACCEPT_AGAIN_MS * 1000;
+	if (poll_until(p, FIXED + talking + running, until, now) < 0) {
 		if (errno != EINTR && errno != ENOMEM)
 			_exit(1);
 		return;

@@ -31,6 +31,8 @@ struct conversation {
 	pid_t worker;          /* 0: none */
 	bool opened;           /* the opening frame was taken */
 	bool over;             /* hang up once everything is out */
+	bool lasts;            /* nothing is said on it beside its opening: after its end there may be another */
+	bool again;            /* another opening is waited for once everything is out */
 	bool half;             /* the peer has ended its direction */
 	int64_t opening_until; /* ms */
 
@@ -92,16 +94,18 @@ void command_list(struct kept *k, struct conversation *c, char *payload, uint32_
 
 /* A whole frame of a conversation that takes input. True: it was taken. */
 bool command_take_frame(struct kept *k, struct conversation *c);
+/* What is to be said of its command waits for a moment: it may end at once. */
+bool command_is_held(const struct conversation *c);
 /* The conversation has ended. */
 void command_leave(struct kept *k, struct conversation *c);
 
 struct pollfd;
 struct rusage;
 /* The descriptors of commands: add those to wait for (at most room), returns how many; then do what
- * they told. Ends by the clock; *until (ms) becomes the earliest. */
+ * they told. Ends by the clock; *until becomes the earliest. */
 size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms);
 void commands_ready(struct kept *k, const struct pollfd *p, size_t count);
-void commands_clock(struct kept *k, int64_t now_ms, int64_t *until);
+void commands_clock(struct kept *k, int64_t now_us, int64_t *until_us);
 /* A child was reaped: true if it was a command. Then, when all are, their ends. */
 bool commands_reaped(struct kept *k, pid_t pid, int status, const struct rusage *used);
 void commands_ended(struct kept *k);

@@ -127,8 +127,11 @@ void command_more_output(struct kept *k, struct conversation *c)
 			c->eof_sent[i] = conversation_put(c, FRAME_EOF, (unsigned)i + 1, NULL, 0);
 	}
 	if (m->over && c->eof_sent[0] && c->eof_sent[1]) {
-		if (conversation_put(c, FRAME_ENDED, 0, &m->ended, sizeof m->ended))
-			c->over = true;
+		if (!conversation_put(c, FRAME_ENDED, 0, &m->ended, sizeof m->ended))
+			return;
+		c->again = c->lasts && !c->half && c->header_filled == 0 &&
+			   conversation_put(c, FRAME_DONE, 0, NULL, 0);
+		c->over = !c->again;
 	} else if (!c->follow && !m->over && sent_all(m, c, 0) && sent_all(m, c, 1)) {
 		if (conversation_put(c, FRAME_DONE, 0, NULL, 0))
 			c->over = true;

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/hex.h"
 #include "base/landlock.h"
 #include "native/native.h"
 
@@ -26,9 +27,10 @@ int plan_id(char *id, size_t size, const char *prefix, struct err *e)
 
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		return err_set(e, errno, "get random bytes");
+	if (n + 2 * sizeof random >= size)
+		return err_set(e, ENAMETOOLONG, "make an id");
 	memcpy(id, prefix, n);
-	for (size_t i = 0; i < sizeof random && n + 2 < size; i++, n += 2)
-		snprintf(id + n, size - n, "%02x", random[i]);
+	hex_encode(random, sizeof random, id + n);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 
 enum { PIECE = 256 << 10 };
 
@@ -59,13 +60,12 @@ static int sink_finish(void *context, bool *ret_mismatch, struct err *e)
 {
 	struct download *d = context;
 	unsigned char sum[EVP_MAX_MD_SIZE];
-	char hex[65] = "";
+	char hex[65];
 	unsigned n = 0;
 
 	if (EVP_DigestFinal_ex(d->hash, sum, &n) != 1 || n != 32)
 		return err_set(e, 0, "OpenSSL cannot make a SHA-256");
-	for (unsigned i = 0; i < n; i++)
-		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+	hex_encode(sum, n, hex);
 	*ret_mismatch = strcmp(hex, d->name) != 0;
 	return *ret_mismatch ? err_set(e, 0, "the bytes are sha256:%s", hex) : 0;
 }

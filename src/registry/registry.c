@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "registry/inside.h"
 
 static int hash(const void *data, size_t size, char ret[static DIGEST_TEXT + 1], struct err *e)
@@ -21,8 +22,7 @@ static int hash(const void *data, size_t size, char ret[static DIGEST_TEXT + 1],
 	if (EVP_Digest(data, size, sum, &length, EVP_sha256(), NULL) != 1 || length != 32)
 		return err_set(e, 0, "OpenSSL cannot make a SHA-256");
 	memcpy(ret, "sha256:", 7);
-	for (unsigned i = 0; i < length; i++)
-		snprintf(ret + 7 + 2 * i, 3, "%02x", sum[i]);
+	hex_encode(sum, length, ret + 7);
 	return 0;
 }
 

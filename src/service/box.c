@@ -79,6 +79,7 @@ static void clock_closed(uv_handle_t *h)
 
 static void box_free(struct box *b)
 {
+	box_drop_idle(b);
 	box_close_counters(b);
 	network_close(b);
 	stored_sandbox_done(&b->stored);
@@ -748,8 +749,13 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 
 struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, struct err *e)
 {
-	struct talk *t = talk_open(&b->service->loop, b->ctl, ops, data, e);
+	struct talk *t = b->idle_ready ? TAKE_PTR(b->idle) : NULL;
 
+	if (t)
+		talk_hand_over(t, ops, data);
+	else
+		t = talk_open(&b->service->loop, b->ctl, ops, data, e);
+	b->idle_ready = false;
 	if (!t) {
 		/* A dead one's socket refuses or is not there; anything else is want of something here. */
 		if (e->errnum == ECONNREFUSED || e->errnum == ENOENT)
@@ -766,6 +772,45 @@ struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, str
 void box_hang_up(struct box *b, struct talk *t)
 {
 	talk_close(t);
+	b->talks--;
+	b->idle_at_us = now_us();
+	box_release(b);
+}
+
+void box_drop_idle(struct box *b)
+{
+	if (b->idle)
+		talk_close(TAKE_PTR(b->idle));
+	b->idle_ready = false;
+}
+
+static void on_idle_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct box *b = talk_data(t);
+
+	(void)payload;
+	if (f->type == FRAME_DONE && !b->idle_ready)
+		b->idle_ready = true;
+	else
+		box_drop_idle(b);
+}
+
+static void on_idle_end(struct talk *t, int error)
+{
+	struct box *b = talk_data(t);
+
+	(void)error;
+	b->idle = NULL;
+	b->idle_ready = false;
+}
+
+void box_lay_down(struct box *b, struct talk *t)
+{
+	static const struct talk_ops ops = {.on_frame = on_idle_frame, .on_end = on_idle_end};
+
+	box_drop_idle(b);
+	talk_hand_over(t, &ops, b);
+	b->idle = t;
 	b->talks--;
 	b->idle_at_us = now_us();
 	box_release(b);

@@ -39,6 +39,8 @@ struct box {
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
 	unsigned talks;                                       /* open conversations: work */
+	struct talk *idle; /* one that has said all, for the next; NULL: none */
+	bool idle_ready;   /* and init takes another opening on it */
 	uint64_t last_cpu;                                    /* as of the last look */
 	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
 	bool pulling;                                         /* its image, before it is made */
@@ -107,6 +109,9 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us);
 struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
 		      struct err *e) must_check;
 void box_hang_up(struct box *b, struct talk *t);
+/* The same, for one whose command has ended: the next conversation may be held on it. */
+void box_lay_down(struct box *b, struct talk *t);
+void box_drop_idle(struct box *b);
 
 /* box_request.c: the request for it. n and c are zero. */
 int box_fill_network(struct spawner_network *n, const struct spec *s, const char *owner,

@@ -538,7 +538,10 @@ static void command_is_over(struct run *r)
 {
 	uv_timer_stop(&r->clock);
 	r->command_over = true;
-	hang_up(r);
+	if (r->input || r->stdin_open || r->owns_box)
+		hang_up(r);
+	else
+		box_lay_down(r->box, TAKE_PTR(r->talk));
 	if (!is_collected_after(r)) {
 		conclude(r);
 		return;

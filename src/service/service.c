@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/json.h"
 #include "service/problem.h"
 
@@ -45,8 +46,7 @@ void make_object_id(char ret[40], const char *prefix)
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		abort();
 	memcpy(ret, prefix, n);
-	for (size_t i = 0; i < sizeof random; i++, n += 2)
-		snprintf(ret + n, 3, "%02x", random[i]);
+	hex_encode(random, sizeof random, ret + n);
 }
 
 bool is_object_id(const char *text, const char *prefix)

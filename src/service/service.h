@@ -30,6 +30,14 @@ struct call;
 
 enum { EVENTS_KEPT = 4096 };
 
+/* Made into JSON for who wants to hear of it. */
+struct event {
+	int64_t time_ms;
+	const char *type, *reason;  /* literals; reason may be NULL */
+	char sandbox[40], run[40];  /* run may be "" */
+	char owner[64];
+};
+
 struct service {
 	uv_loop_t loop;
 	struct service_config config;
@@ -60,7 +68,7 @@ struct service {
 	uv_timer_t sharing;  /* until the first of them has expired */
 	struct subscriber *subscribers;
 	struct budget *budgets;      /* budget.c */
-	json_t *events[EVENTS_KEPT]; /* ring by seq */
+	struct event events[EVENTS_KEPT]; /* ring by seq */
 	int64_t event_seq;           /* of the last one */
 	struct metrics metrics;
 	uv_prepare_t commit;

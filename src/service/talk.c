@@ -16,14 +16,17 @@ struct talk {
 	int fd;
 	const struct talk_ops *ops;
 	void *data;
-	struct frame_reader reader;
 	char *out;
 	size_t out_size, out_room;
 	int watched;
 	bool held; /* what is said waits for talk_release() */
 	bool paused, raw, closed, told_to_wait, finish, saw_end;
 	bool inside; /* a callback runs: free later */
+	struct frame_reader reader;
 };
+
+/* Most often one at a time is needed, again and again, and it is large. */
+static struct talk *spare;
 
 static void on_ready(uv_poll_t *p, int status, int events);
 
@@ -35,7 +38,8 @@ static void on_closed(uv_handle_t *h)
 		return;
 	close(t->fd);
 	free(t->out);
-	free(t);
+	free(spare);
+	spare = t;
 }
 
 void talk_close(struct talk *t)
@@ -200,11 +204,12 @@ struct talk *talk_open(uv_loop_t *loop, const char *path, const struct talk_ops 
 		return NULL;
 	}
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	t = calloc(1, sizeof *t);
+	t = spare ? TAKE_PTR(spare) : malloc(sizeof *t);
 	if (!t) {
 		err_set(e, ENOMEM, "talk to a sandbox");
 		return NULL;
 	}
+	memset(t, 0, offsetof(struct talk, reader.buffer)); /* which is last, and large */
 	t->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (t->fd < 0 || connect(t->fd, (struct sockaddr *)&a, sizeof a) < 0 ||
 	    (errno = -uv_poll_init(loop, &t->poll, t->fd)) != 0) {
@@ -225,6 +230,12 @@ struct talk *talk_open(uv_loop_t *loop, const char *path, const struct talk_ops 
 void *talk_data(const struct talk *t)
 {
 	return t->data;
+}
+
+void talk_hand_over(struct talk *t, const struct talk_ops *ops, void *data)
+{
+	t->ops = ops;
+	t->data = data;
 }
 
 static bool queue(struct talk *t, const void *data, size_t size)
@@ -253,7 +264,8 @@ static bool queue(struct talk *t, const void *data, size_t size)
 	if (size)
 		memcpy(t->out + t->out_size, data, size);
 	t->out_size += size;
-	watch(t);
+	if (!t->held)
+		watch(t);
 	t->told_to_wait = t->told_to_wait || t->out_size >= OUT_ENOUGH;
 	return !t->told_to_wait;
 }

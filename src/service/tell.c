@@ -60,6 +60,7 @@ static void on_time(uv_timer_t *t)
 		v->forgetful = b->forgetful_next;
 		b->forgetful = false;
 		flush(b);
+		box_drop_idle(b);
 		box_close_counters(b);
 		box_release(b);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watch.c - what happens, as a stream: GET /v1/events. The last events are kept, so that one who was cut off
  * can go on from where it was. */
+#include <stdio.h>
 #include <string.h>
 
 #include "service/handlers.h"
@@ -17,18 +18,13 @@ struct subscriber {
 	bool caught_up; /* the client has all that was there when it came */
 };
 
-static bool may_see(const struct call *c, json_t *event)
-{
-	return call_may_see(c, json_string_value(json_object_get(event, "owner")));
-}
-
 /* As the caller gets it: the owner is for us. */
-static json_t *shown(json_t *event)
+static json_t *shown(int64_t seq, const struct event *e)
 {
-	json_t *j = json_copy(event);
-
-	json_object_del(j, "owner");
-	return j;
+	return json_pack("{sI so ss ss so so}", "seq", (json_int_t)seq, "time",
+			 time_json(e->time_ms), "type", e->type, "sandbox", e->sandbox, "run",
+			 e->run[0] ? json_string(e->run) : json_null(), "reason",
+			 e->reason ? json_string(e->reason) : json_null());
 }
 
 static void send_events(struct subscriber *s)
@@ -38,13 +34,12 @@ static void send_events(struct subscriber *s)
 	if (s->sent < v->event_seq - EVENTS_KEPT)
 		s->sent = v->event_seq - EVENTS_KEPT;
 	while (!s->full && s->sent < v->event_seq) {
-		json_t *event = v->events[++s->sent % EVENTS_KEPT];
-		const char *sandbox = json_string_value(json_object_get(event, "sandbox"));
+		const struct event *event = &v->events[++s->sent % EVENTS_KEPT];
 
-		if (!event || !may_see(s->call, event) ||
-		    (s->sandbox[0] && (!sandbox || strcmp(sandbox, s->sandbox) != 0)))
+		if (!event->type || !call_may_see(s->call, event->owner) ||
+		    (s->sandbox[0] && strcmp(event->sandbox, s->sandbox) != 0))
 			continue;
-		s->full = !reply_line(s->call->x, shown(event));
+		s->full = !reply_line(s->call->x, shown(s->sent, event));
 	}
 	/* Whoever wants only what was there knows now that this was all. */
 	if (!s->full && !s->caught_up) {
@@ -56,15 +51,12 @@ static void send_events(struct subscriber *s)
 void event_emit(struct service *v, const char *type, const struct box *b, const char *run,
 		const char *reason)
 {
-	int64_t seq = ++v->event_seq;
-	json_t *event =
-		json_pack("{sI so ss ss so so ss}", "seq", (json_int_t)seq, "time",
-			  time_json(wall_ms()), "type", type, "sandbox", b->stored.id, "run",
-			  run ? json_string(run) : json_null(), "reason",
-			  reason ? json_string(reason) : json_null(), "owner", b->stored.owner);
+	struct event *e = &v->events[++v->event_seq % EVENTS_KEPT];
 
-	json_decref(v->events[seq % EVENTS_KEPT]);
-	v->events[seq % EVENTS_KEPT] = event;
+	*e = (struct event){.time_ms = wall_ms(), .type = type, .reason = reason};
+	snprintf(e->sandbox, sizeof e->sandbox, "%s", b->stored.id);
+	snprintf(e->run, sizeof e->run, "%s", run ? run : "");
+	snprintf(e->owner, sizeof e->owner, "%s", b->stored.owner);
 	for (struct subscriber *s = v->subscribers, *next; s; s = next) {
 		next = s->next;
 		send_events(s);

@@ -14,6 +14,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/hex.h"
+
 #define CHAIN_VERSION "cloche-audit-1"
 #define RETAIN_ACTION "audit.retain"
 

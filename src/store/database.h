@@ -104,6 +104,9 @@ int schema_migrate(sqlite3 *db, const char *path, const char *const *scripts, in
 		   struct err *e) must_check;
 int schema_read_version(sqlite3 *db, const char *path, int *ret, struct err *e) must_check;
 
+/* frames.c: the name of the file layer for who writes. NULL: SQLite's own will do. */
+const char *frames_vfs(void);
+
 /* ---------------------------------------------------------------------------------------- hashes */
 
 /* Once, before any of these; sha256_hex() does it itself. The context is one for the whole process. */
@@ -111,7 +114,6 @@ int sha256_prepare(struct err *e) must_check;
 void sha256_begin(void);
 void sha256_add(const void *data, size_t size);
 void sha256_end(unsigned char ret[static HASH_BYTES]);
-void hex_encode(const unsigned char *data, size_t size, char *ret);
 
 /* ---------------------------------------------------------------------------------------- secrets */
 

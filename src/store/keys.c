@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "store/quota.h"
 
 enum { ID_BYTES = 8 };

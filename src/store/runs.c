@@ -17,9 +17,9 @@ void stored_run_done(struct stored_run *r)
 	*r = (struct stored_run){0};
 }
 
-int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
+static int put(struct store *s, enum query which, const struct stored_run *r, struct err *e)
 {
-	_cleanup_query_ sqlite3_stmt *q = db_write_query(s, QUERY_RUN_PUT, e);
+	_cleanup_query_ sqlite3_stmt *q = db_write_query(s, which, e);
 	struct binder in = {q};
 
 	if (!q)
@@ -43,6 +43,14 @@ int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
 	bind_text(&in, r->limits);
 	bind_int(&in, r->result ? (int64_t)strlen(r->result) : 0);
 	return bind_write(s, &in, "write a run to", e);
+}
+
+/* What has a result is most often there already, and to change it is cheaper than to find that out by adding it. */
+int store_run_put(struct store *s, const struct stored_run *r, struct err *e)
+{
+	if (r->result && put(s, QUERY_RUN_CHANGE, r, e) < 0)
+		return -1;
+	return r->result && sqlite3_changes(s->db) > 0 ? 0 : put(s, QUERY_RUN_PUT, r, e);
 }
 
 static int read_row(struct store *s, sqlite3_stmt *q, struct stored_run *ret, struct err *e)

@@ -8,6 +8,8 @@
 
 #include <openssl/evp.h>
 
+#include "base/hex.h"
+
 static EVP_MD *algorithm;
 static EVP_MD_CTX *context;
 
@@ -38,17 +40,6 @@ void sha256_end(unsigned char ret[static HASH_BYTES])
 {
 	if (EVP_DigestFinal_ex(context, ret, NULL) != 1)
 		abort();
-}
-
-void hex_encode(const unsigned char *data, size_t size, char *ret)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < size; i++) {
-		*ret++ = digits[data[i] >> 4];
-		*ret++ = digits[data[i] & 15];
-	}
-	*ret = '\0';
 }
 
 void sha256_hex(const void *data, size_t size, char ret[65])

@@ -677,6 +677,12 @@ def test_tmpfs_below_another():
     assert r.out == b"77\nok\n"
 
 
+@pytest.mark.needs("root")
+def test_a_callers_scheduling_class_stays_outside():
+    r = cloche.run(["run", "sh", "-c", "chrt -p $$; nice"], prefix=("chrt", "-f", "1"))
+    assert r.returncode == 0 and b"policy: SCHED_OTHER\n" in r.out and r.out.endswith(b"\n0\n"), r
+
+
 def test_user():
     r = sh("id -u; id -g; id -G; touch /workspace/x /tmp/x && echo ok", "--user", "1000:1001")
     assert r.out == b"1000\n1001\n1001\nok\n" and r.enforced["uid"] == 1000, r

@@ -66,6 +66,12 @@ def encoded(path):
     return (path if isinstance(path, bytes) else os.fsencode(path)) + b"\0"
 
 
+def start_payload(argv, flags=ATTACH | TAIL, keep=65536, tag="", workdir="/workspace", env=("PATH=/usr/bin:/bin",), limit_ms=0,
+                  rows=0, columns=0, uid=USER, gid=USER):
+    head = struct.pack("<40s6I2HIQQ", tag.encode(), uid, gid, len(argv), len(env), flags, limit_ms, rows, columns, 0, keep, 0)
+    return head + b"".join(encoded(s) for s in (workdir, *argv, *env))
+
+
 class Conversation:
     """One connection. say() sends a frame, hear() returns (name, stream, payload)."""
 
@@ -197,11 +203,8 @@ class Sandbox:
                     return frames[:-1]
 
     # --- commands
-    def start(self, argv, flags=ATTACH | TAIL, keep=65536, tag="", workdir="/workspace", env=("PATH=/usr/bin:/bin",),
-              limit_ms=0, rows=0, columns=0, uid=USER, gid=USER):
-        head = struct.pack("<40s6I2HIQQ", tag.encode(), uid, gid, len(argv), len(env), flags, limit_ms, rows, columns, 0,
-                           keep, 0)
-        return self.talk("START", head + b"".join(encoded(s) for s in (workdir, *argv, *env)))
+    def start(self, argv, flags=ATTACH | TAIL, **more):
+        return self.talk("START", start_payload(argv, flags, **more))
 
     def run(self, argv, flags=ATTACH | TAIL, **more):
         with self.start(argv, flags, **more) as c:

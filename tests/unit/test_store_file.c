@@ -403,6 +403,118 @@ static void test_full_disk(void **state)
 	scratch_remove(path);
 }
 
+/* -------------------------------------------------------------------------- what a kill -9 would leave */
+
+/* A copy of the files as they are now, by another process: one that is opened here would drop SQLite's locks. */
+static void copy_state(const char *from, const char *to)
+{
+	char db[300], log[300];
+	int status;
+	pid_t child;
+
+	snprintf(db, sizeof db, "%s/state.db", from);
+	snprintf(log, sizeof log, "%s/state.db-wal", from);
+	child = fork();
+	if (child == 0) {
+		execlp("cp", "cp", db, log, to, (char *)NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static void must_have_runs(const char *folder, int count, const char *result)
+{
+	char head[65], id[40];
+	int64_t rows, bad;
+	struct err e = {0};
+	struct store *s = open_store(folder);
+
+	for (int i = 0; i < count; i++) {
+		struct stored_run got;
+
+		snprintf(id, sizeof id, "run_%d", i);
+		must(store_run_get(s, id, &got, &e), e);
+		assert_string_equal(got.result, result);
+		stored_run_done(&got);
+	}
+	must(store_audit_verify(s, &rows, &bad, head, &e), e);
+	assert_int_equal(rows, count);
+	store_close(s);
+}
+
+static void put_run(struct store *s, int i, const char *result)
+{
+	struct stored_run r = some_run("", "sbx_1");
+	struct err e = {0};
+
+	snprintf(r.id, sizeof r.id, "run_%d", i);
+	r.result = (char *)(uintptr_t)result;
+	r.ended = result != NULL;
+	must(store_run_put(s, &r, &e), e);
+}
+
+static void test_each_commit_is_in_the_file(void **state)
+{
+	struct audit_row row = some_row("run");
+	struct err e = {0};
+	struct scratch t;
+
+	(void)state;
+	scratch_open(&t);
+	for (int i = 0; i < 30; i++) {
+		char copy[256];
+		int dir = scratch_make(copy);
+
+		must(store_begin(t.store, &e), e);
+		put_run(t.store, i, NULL);
+		must(store_commit(t.store, &e), e);
+		must(store_begin(t.store, &e), e);
+		put_run(t.store, i, "{}");
+		must(store_audit_add(t.store, &row, &e), e);
+		must(store_commit(t.store, &e), e);
+		copy_state(t.path, copy);
+		must_have_runs(copy, i + 1, "{}");
+		close(dir);
+		scratch_remove(copy);
+	}
+	scratch_close(&t);
+}
+
+/* Pages that are written to the log twice in one transaction get new checksums at its end, each by itself. */
+static void test_a_commit_larger_than_the_memory(void **state)
+{
+	enum { RUNS = 300 };
+	struct audit_row row = some_row("run");
+	char copy[256], result[900];
+	struct err e = {0};
+	struct scratch t;
+	int dir;
+
+	(void)state;
+	scratch_open(&t);
+	dir = scratch_make(copy);
+	assert_int_equal(sqlite3_exec(t.store->db, "PRAGMA cache_size = 10", NULL, NULL, NULL), 0);
+	for (char c = 'a'; c < 'd'; c++) {
+		memset(result, c, sizeof result - 1);
+		result[sizeof result - 1] = '\0';
+		must(store_begin(t.store, &e), e);
+		for (int i = 0; i < RUNS; i++) {
+			put_run(t.store, i, result);
+			if (c == 'a')
+				must(store_audit_add(t.store, &row, &e), e);
+		}
+		for (int i = 0; i < RUNS; i++)
+			put_run(t.store, i, result);
+		must(store_commit(t.store, &e), e);
+		copy_state(t.path, copy);
+		must_have_runs(copy, RUNS, result);
+	}
+	close(dir);
+	scratch_close(&t);
+	scratch_remove(copy);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +527,8 @@ int main(void)
 		cmocka_unit_test(test_failed_migration_leaves_the_version_before),
 		cmocka_unit_test(test_foreign_files),
 		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_each_commit_is_in_the_file),
+		cmocka_unit_test(test_a_commit_larger_than_the_memory),
 	};
 
 	return cmocka_run_group_tests_name("store-file", tests, NULL, NULL);

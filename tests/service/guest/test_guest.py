@@ -14,7 +14,7 @@ import pytest
 
 import cloche
 import conversation
-from conversation import ATTACH, CUT, HEAD, LOSSLESS, PTY, STDIN, TAIL, Conversation, Failed, HungUp, Run
+from conversation import ATTACH, CUT, HEAD, LOSSLESS, PTY, STDIN, TAIL, Conversation, Failed, HungUp, Run, start_payload
 
 
 def wait_for(condition, seconds=10):
@@ -49,6 +49,36 @@ def test_true(box):
     r = box.run(["true"])
     assert (r.out, r.err) == (b"", b"") and r.ended[:5] == (0, 0, 0, 0, 0)
     assert r.ended.wall_us > 0 and r.ended.cpu_us > 0
+
+
+def test_the_conversation_lasts_for_another(box):
+    with box.start(["echo", "one"]) as c:
+        assert Run().until_end(c).out == b"one\n" and c.hear("DONE")
+        for word in ("two", "three"):
+            c.say("START", start_payload(["echo", word]))
+            r = Run().until_end(c)
+            assert r.out == word.encode() + b"\n" and r.ended.status == 0 and c.hear("DONE")
+        c.say("LIST")
+        while c.hear()[0] != "DONE":
+            pass
+        assert c.hung_up()  # only a command's lasts
+    with box.start(["true"]) as c:
+        assert Run().until_end(c).ended and c.hear("DONE")
+        c.say("DATA", b"too late", 0)
+        assert c.hung_up()
+    with box.start(["cat"], ATTACH | TAIL | STDIN) as c:  # what is still said to it could be taken for an opening
+        c.say("DATA", b"in").say("EOF")
+        assert Run().until_end(c).out == b"in" and c.hung_up()
+    with box.start(["sleep", "0.3"]) as c:  # half of a frame is no beginning of the next
+        c.socket.sendall(b"\0\0\0")
+        assert Run().until_end(c).ended and c.hung_up()
+
+
+def test_what_goes_on_is_told_of_before_its_end(box):
+    with box.start(["sh", "-c", "echo now; sleep 30"]) as c:
+        began = time.monotonic()
+        c.hear("BEGUN")
+        assert c.hear("DATA")[2] == b"now\n" and time.monotonic() - began < 10
 
 
 def test_status_signal_and_streams(box):
