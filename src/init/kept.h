@@ -27,11 +27,11 @@ struct kept;
 struct command;
 
 struct conversation {
-	int fd;                /* -1: free, or a worker has it */
-	pid_t worker;          /* 0: none */
-	bool opened;           /* the opening frame was taken */
-	bool over;             /* hang up once everything is out */
-	bool lasts;            /* nothing is said on it beside its opening: after its end there may be another */
+	int fd;       /* -1: free, or a worker has it */
+	pid_t worker; /* 0: none */
+	bool opened;  /* the opening frame was taken */
+	bool over;    /* hang up once everything is out */
+	bool lasts; /* nothing is said on it beside its opening: after its end there may be another */
 	bool again;            /* another opening is waited for once everything is out */
 	bool half;             /* the peer has ended its direction */
 	int64_t opening_until; /* ms */

@@ -38,10 +38,10 @@ struct box {
 	struct strings image_env; /* of its image, for what runs in it */
 	uv_timer_t clock;
 	bool has_clock, counted, killing, admitted;
-	unsigned talks;                                       /* open conversations: work */
+	unsigned talks;    /* open conversations: work */
 	struct talk *idle; /* one that has said all, for the next; NULL: none */
 	bool idle_ready;   /* and init takes another opening on it */
-	uint64_t last_cpu;                                    /* as of the last look */
+	uint64_t last_cpu; /* as of the last look */
 	uint64_t asked_us, expires_us, idle_at_us, paused_us; /* monotonic; expires 0: never */
 	bool pulling;                                         /* its image, before it is made */
 	bool refused;                     /* by the spawner, for what was asked */

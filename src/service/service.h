@@ -33,8 +33,8 @@ enum { EVENTS_KEPT = 4096 };
 /* Made into JSON for who wants to hear of it. */
 struct event {
 	int64_t time_ms;
-	const char *type, *reason;  /* literals; reason may be NULL */
-	char sandbox[40], run[40];  /* run may be "" */
+	const char *type, *reason; /* literals; reason may be NULL */
+	char sandbox[40], run[40]; /* run may be "" */
 	char owner[64];
 };
 
@@ -67,9 +67,9 @@ struct service {
 	struct call *shared; /* that came to a port by a share (port_share.c) */
 	uv_timer_t sharing;  /* until the first of them has expired */
 	struct subscriber *subscribers;
-	struct budget *budgets;      /* budget.c */
+	struct budget *budgets;           /* budget.c */
 	struct event events[EVENTS_KEPT]; /* ring by seq */
-	int64_t event_seq;           /* of the last one */
+	int64_t event_seq;                /* of the last one */
 	struct metrics metrics;
 	uv_prepare_t commit;
 	uv_timer_t housekeeping;

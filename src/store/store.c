@@ -103,8 +103,9 @@ static int set_up(struct store *s, struct err *e)
 		"PRAGMA trusted_schema = 0; PRAGMA cell_size_check = 1; PRAGMA foreign_keys = 1;"
 		"PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
 	/* Half of the usual page: what a commit writes are mostly single rows of seven trees. */
-	static const char writer[] = "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL;"
-				     "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;";
+	static const char writer[] =
+		"PRAGMA page_size = 2048; PRAGMA journal_mode = WAL;"
+		"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;";
 	char limit[64];
 
 	snprintf(limit, sizeof limit, "PRAGMA journal_size_limit = %d", WAL_KEPT_BYTES);
@@ -170,10 +171,10 @@ static int open_database(struct store *s, int flags, struct err *e)
 
 	/* Before the first opening; nobody asks how much it has. */
 	sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-	r = sqlite3_open_v2(
-		s->path, &s->db,
-		flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE,
-		flags & SQLITE_OPEN_READWRITE ? frames_vfs() : NULL);
+	r = sqlite3_open_v2(s->path, &s->db,
+			    flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
+				    SQLITE_OPEN_EXRESCODE,
+			    flags & SQLITE_OPEN_READWRITE ? frames_vfs() : NULL);
 
 	if (r != SQLITE_OK)
 		return db_error(s->db, s->path, "open", e);
