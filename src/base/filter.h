@@ -12,6 +12,7 @@
 #ifndef BASE_FILTER_H
 #define BASE_FILTER_H
 
+#include <linux/filter.h>
 #include <seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +46,16 @@ struct filter_call {
 /* Others than these answer EPERM; clone3, io_uring and rseq, unless listed, ENOSYS, which their callers take as "not
  * there"; other architectures are killed. For the calling thread and those it makes. */
 int filter_load(const struct filter_call *allowed, size_t count, struct err *e) must_check;
+
+/* The same in two steps, for who is waited for at the second: the first takes most of the time. SELF is who makes it. */
+struct filter {
+	struct sock_filter *code; /* NULL: none */
+	unsigned short length;
+};
+
+int filter_make(const struct filter_call *allowed, size_t count, struct filter *ret,
+		struct err *e) must_check;
+int filter_use(const struct filter *f, struct err *e) must_check;
+void filter_done(struct filter *f);
 
 #endif

@@ -90,23 +90,29 @@ static void raise_limit(void)
 	(void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
-static int configure(struct egress *g, const struct egress_config *config, int memfd, struct err *e)
+/* All that needs no configuration: its sandbox waits for us from then on. */
+static int prepare(struct egress *g, struct err *e)
 {
 	int r;
 
-	if (config->version != EGRESS_VERSION)
-		return err_set(e, 0, "version %u of the protocol; this program speaks %d",
-			       config->version, EGRESS_VERSION);
 	raise_limit();
 	r = uv_loop_init(&g->loop);
 	if (r < 0)
 		return err_set(e, -r, "make a loop");
-	if (egress_settings_read(memfd, &g->settings, e) < 0)
-		return -1;
-	g->quota = network_quota(g->settings.request, g->settings.ceiling);
 	g->names = names_new();
 	if (!g->names)
 		return err_set(e, ENOMEM, "make the table of names");
+	return self_prepare(e);
+}
+
+static int configure(struct egress *g, const struct egress_config *config, int memfd, struct err *e)
+{
+	if (config->version != EGRESS_VERSION)
+		return err_set(e, 0, "version %u of the protocol; this program speaks %d",
+			       config->version, EGRESS_VERSION);
+	if (egress_settings_read(memfd, &g->settings, e) < 0)
+		return -1;
+	g->quota = network_quota(g->settings.request, g->settings.ceiling);
 	if (g->settings.opens_tls && (authority_new(&g->authority, e) < 0 ||
 				      trust_new(g->settings.upstream_ca, &g->trust, e) < 0))
 		return -1;
@@ -212,7 +218,8 @@ static int run(struct egress *g, int fd, struct err *e)
 	int fds[FDS];
 	size_t count;
 
-	if (receive(fd, &config, sizeof config, EGRESS_CONFIG, fds, &count, e) < 0)
+	if (prepare(g, e) < 0 ||
+	    receive(fd, &config, sizeof config, EGRESS_CONFIG, fds, &count, e) < 0)
 		return -1;
 	if (count != 2)
 		return err_set(e, 0, "CONFIG without its two descriptors");

@@ -59,12 +59,23 @@ static int drop_capabilities(struct err *e)
 	return 0;
 }
 
+static struct filter filter;
+
+int self_prepare(struct err *e)
+{
+	return filter_make(allowed, ARRAY_SIZE(allowed), &filter, e);
+}
+
 int self_restrict(struct err *e)
 {
+	int r;
+
 	if (drop_capabilities(e) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return e->text[0] ? -1 : err_set(e, errno, "hide this process");
 	if (landlock_restrict(readable, ARRAY_SIZE(readable), LANDLOCK_TCP_BIND,
 			      LANDLOCK_SIGNAL | LANDLOCK_ABSTRACT_UNIX, e) < 0)
 		return -1;
-	return filter_load(allowed, ARRAY_SIZE(allowed), e);
+	r = filter_use(&filter, e);
+	filter_done(&filter);
+	return r;
 }

@@ -40,6 +40,7 @@ struct network {
 	uv_poll_t poll;
 	uv_timer_t clock;
 	unsigned handles;
+	bool waits;                 /* is connected to when the loop goes on: its sandbox's maker has no need of it */
 	bool ended;                 /* hung up, or has talked nonsense */
 	uint64_t write_us, gone_us; /* 0: not due */
 	uint32_t sequence, last, acknowledged;
@@ -61,6 +62,7 @@ struct network {
 
 static void arm(struct network *n);
 static void on_clock(uv_timer_t *t);
+static void connect_now(struct network *n);
 
 /* ---- the audit ---- */
 
@@ -402,6 +404,8 @@ static void on_clock(uv_timer_t *t)
 	struct network *n = t->data;
 	uint64_t now = now_us();
 
+	if (n->waits)
+		connect_now(n);
 	if (n->write_us && now >= n->write_us)
 		write_due_rows(n);
 	if (n->cut_us && now >= n->cut_us)
@@ -419,6 +423,8 @@ static void arm(struct network *n)
 
 	if (n->write_us)
 		at = n->write_us;
+	if (n->waits)
+		at = now;
 	if (n->cut && n->gone_us && n->gone_us < at)
 		at = n->gone_us;
 	if (n->cut_us && n->cut_us < at)
@@ -462,28 +468,31 @@ static bool has_network(const struct box *b)
 	return strncmp(b->created.enforced.network, "egress", 6) == 0;
 }
 
-/* -1: without a connection, *ret_fd is a socket all the same: something to poll. */
-static int connect_to(const struct box *b, int *ret_fd)
+/* One that cannot be reached has ended: that is told as any other's end. */
+static void connect_now(struct network *n)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/sandboxes/%s/egress",
-			 b->service->config.runtime_dir, b->stored.id);
+	int size = snprintf(a.sun_path, sizeof a.sun_path, "%s/sandboxes/%s/egress",
+			    n->box->service->config.runtime_dir, n->box->stored.id);
 
-	*ret_fd = fd;
-	return fd < 0 || n >= (int)sizeof a.sun_path ? -1
-						     : connect(fd, (struct sockaddr *)&a, sizeof a);
+	n->waits = false;
+	if (size >= (int)sizeof a.sun_path ||
+	    connect(n->fd, (struct sockaddr *)&a, sizeof a) < 0 ||
+	    egress_ask(n->fd, EGRESS_WATCH, 1) < 0 ||
+	    egress_ask(n->fd, EGRESS_FLUSH, ++n->sequence) < 0 ||
+	    uv_poll_start(&n->poll, UV_READABLE, on_ready) < 0)
+		end(n);
 }
 
 void network_open(struct box *b)
 {
 	struct network *n;
-	int fd = -1, r;
+	int fd;
 
 	if (b->network || !has_network(b))
 		return;
 	n = calloc(1, sizeof *n);
-	r = connect_to(b, &fd);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (!n || fd < 0 || uv_poll_init(&b->service->loop, &n->poll, fd) < 0 ||
 	    uv_timer_init(&b->service->loop, &n->clock) < 0) {
 		fd_close(&fd);
@@ -496,11 +505,8 @@ void network_open(struct box *b)
 	n->poll.data = n->clock.data = n;
 	n->handles = 2;
 	b->network = n;
-	/* One that cannot be reached has ended: that is told as any other's end. */
-	if (r < 0 || egress_ask(fd, EGRESS_WATCH, 1) < 0 ||
-	    egress_ask(fd, EGRESS_FLUSH, ++n->sequence) < 0 ||
-	    uv_poll_start(&n->poll, UV_READABLE, on_ready) < 0)
-		end(n);
+	n->waits = true;
+	arm(n);
 }
 
 void network_listen(struct box *b, struct network_listener *l, struct network_usage *usage,
@@ -530,6 +536,8 @@ bool network_flush(struct box *b, struct network_flush *f, unsigned limit_ms)
 	struct network *n = b->network;
 	struct network_flush **at;
 
+	if (n && n->waits)
+		connect_now(n);
 	if (!n || n->ended || egress_ask(n->fd, EGRESS_FLUSH, n->sequence + 1) < 0)
 		return false;
 	f->sequence = ++n->sequence;
@@ -565,7 +573,7 @@ bool network_is_still(const struct box *b)
 
 void network_drain(struct box *b)
 {
-	if (b->network && !b->network->ended)
+	if (b->network && !b->network->ended && !b->network->waits)
 		read_some(b->network);
 }
 

@@ -72,6 +72,10 @@ static int start(const struct places *places, const char *uid_range, struct spar
 	}
 	r = egress_start(&ret->process, ids.lock, e);
 	slot_release(&ids);
+	if (r == 0 && process_start_ticks(ret->process.pid, &ret->start_ticks) < 0) {
+		spare_drop(ret);
+		r = err_set(e, ESRCH, "start cloche-egress");
+	}
 	return r;
 }
 
@@ -146,14 +150,13 @@ struct mark {
 	uint64_t start_ticks;
 };
 
-static int write_mark(int folder, pid_t pid)
+static int write_mark(int folder, const struct spare *s)
 {
 	_cleanup_close_ int fd =
 		openat(folder, EGRESS_MARK, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	struct mark m = {.pid = (uint32_t)pid};
-	int r = fd < 0 ? -errno : process_start_ticks(pid, &m.start_ticks);
+	struct mark m = {.pid = (uint32_t)s->process.pid, .start_ticks = s->start_ticks};
 
-	return r < 0 ? r : fd_write_all(fd, &m, sizeof m);
+	return fd < 0 ? -errno : fd_write_all(fd, &m, sizeof m);
 }
 
 int egress_hand_over(struct spare *s, int folder, const struct kept_sandbox *made, struct err *e)
@@ -164,7 +167,7 @@ int egress_hand_over(struct spare *s, int folder, const struct kept_sandbox *mad
 
 	if (!s->has_authority && egress_wait_ready(&s->process, &ready, e) < 0)
 		return -1;
-	r = write_mark(folder, s->process.pid);
+	r = write_mark(folder, s);
 	if (r < 0)
 		return err_set(e, -r, "write down the sandbox's cloche-egress");
 	return egress_serve(&s->process, c->kinds, c->fds, c->count, made->pidfd, e);

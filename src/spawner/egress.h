@@ -22,6 +22,7 @@ enum { SPARES_MAX = 2 };
 struct spare {
 	struct egress_process process; /* pid 0: none */
 	uint32_t uid, gid;             /* it will become; UINT32_MAX: it stays what it is */
+	uint64_t start_ticks;          /* of the process: with its number, what names it */
 	bool has_authority;            /* from egress_prepare() on: the sandbox is to trust it */
 };
 
