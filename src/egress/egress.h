@@ -296,7 +296,7 @@ bool control_is_done(const struct egress *g);
 void control_stop(struct egress *g);
 
 /* self.c: all that this process gives up. */
-int self_hide(struct err *e) must_check; /* at once: no core, no tracer */
+int self_hide(struct err *e) must_check;    /* at once: no core, no tracer */
 int self_prepare(struct err *e) must_check; /* what self_restrict() needs and takes long */
 int self_restrict(struct err *e) must_check;
 

@@ -40,7 +40,7 @@ struct network {
 	uv_poll_t poll;
 	uv_timer_t clock;
 	unsigned handles;
-	bool waits;                 /* is connected to when the loop goes on: its sandbox's maker has no need of it */
+	bool waits; /* is connected to when the loop goes on: its sandbox's maker has no need of it */
 	bool ended;                 /* hung up, or has talked nonsense */
 	uint64_t write_us, gone_us; /* 0: not due */
 	uint32_t sequence, last, acknowledged;
@@ -476,8 +476,7 @@ static void connect_now(struct network *n)
 			    n->box->service->config.runtime_dir, n->box->stored.id);
 
 	n->waits = false;
-	if (size >= (int)sizeof a.sun_path ||
-	    connect(n->fd, (struct sockaddr *)&a, sizeof a) < 0 ||
+	if (size >= (int)sizeof a.sun_path || connect(n->fd, (struct sockaddr *)&a, sizeof a) < 0 ||
 	    egress_ask(n->fd, EGRESS_WATCH, 1) < 0 ||
 	    egress_ask(n->fd, EGRESS_FLUSH, ++n->sequence) < 0 ||
 	    uv_poll_start(&n->poll, UV_READABLE, on_ready) < 0)

@@ -2,9 +2,14 @@
 """Published clients in a sandbox with a network policy: each gets what its rules allow, through opened TLS, from a real server
 on loopback; and each is refused by name under an empty policy. Then two package managers from where this machine gets its
 packages."""
+import base64
+import hashlib
 import os
+import re
 import shutil
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import urllib.parse
@@ -87,6 +92,7 @@ CLIENTS = {
     "httpx": ("pydeps", "web.test", "/hello.txt", f"python3 -c '{HTTPX}' URL", HELLO),
     "aiohttp": ("pydeps", "web.test", "/hello.txt", f"python3 -c '{AIOHTTP}' URL", HELLO),
     "node fetch": ("node", "web.test", "/hello.txt", f"node -e '{NODE_FETCH}' URL", HELLO),
+    "java": ("java", "web.test", "/hello.txt", f"cat >Get.java <<'end'\n{JAVA}\nend\njava -XX:TieredStopAtLevel=1 Get.java URL", HELLO),
     "git": ("git", "git.test", "/project.git", "git clone -q URL /workspace/p && cat /workspace/p/README", "cloned\n"),
     "apt": ("apt-get", "apt.test", "/debian", APT, "crate-test\n"),
     "pip": ("python3", "pypi.test", "/simple", "/usr/bin/python3 -m venv /workspace/v && /workspace/v/bin/pip install -q --no-cache-dir "
@@ -141,12 +147,35 @@ def test_client_in_clear(name, server, ask):
 
 @pytest.mark.needs("java")
 def test_java_that_knows_no_proxy(server, ask):
-    """Its TLS has a trust store of its own (docs/network.md): in clear, caught on a port that is none of the usual ones."""
+    """In clear, caught on a port that is none of the usual ones."""
     script = f"cat >Get.java <<'end'\n{JAVA}\nend\njava -XX:TieredStopAtLevel=1 Get.java URL"
     script = script.replace("URL", server.url("/hello.txt", scheme="http"))
     assert ask(script, *server.rules("web.test", scheme="http")).out.decode() == HELLO
     r = ask(script)
     assert r.error_code == "SANDBOX_NETWORK_DENIED" and r.network["denied"][0]["host"] == "web.test", r
+
+
+def java_store(certificates):
+    """The file of OpenJDK's JavaKeyStore, made anew."""
+    def text(t):
+        return struct.pack(">H", len(t)) + t.encode()
+    data = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
+    for i, der in enumerate(certificates):
+        data += struct.pack(">I", 2) + text(f"cloche-{i}") + bytes(8) + text("X.509") + struct.pack(">I", len(der)) + der
+    return data + hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + data).digest()
+
+
+@pytest.mark.needs("java")
+def test_what_java_trusts_is_what_all_others_trust(server, ask):
+    r = ask("cmp /etc/cloche/cacerts /etc/ssl/certs/java/cacerts && base64 -w0 /etc/cloche/cacerts && echo && cat /etc/cloche/ca-bundle.pem",
+            *server.rules("web.test"), options=["--max-output", "2m"])
+    store, _, bundle = r.out.decode().partition("\n")
+    certificates = [ssl.PEM_cert_to_DER_cert(c) for c in re.findall("-----BEGIN CERT.*?END CERTIFICATE-----", bundle, re.S)]
+    assert r.exit_code == 0 and len(certificates) > 2 and base64.b64decode(store) == java_store(certificates)
+    r = ask("keytool -list -storepass changeit -cacerts | grep -c trustedCertEntry", *server.rules("web.test"))
+    assert int(r.out) == len(certificates) and b"tampered" not in r.err, r
+    closed = ask("test -e /etc/cloche/cacerts", "--allow", f"web.test:{server.tls} within=127.0.0.0/8")
+    assert closed.exit_code == 1, "without TLS that is opened nothing is put in the place of the image's"
 
 
 def test_tls_that_is_not_opened(server, ask):

@@ -4,20 +4,25 @@
  *
  *	/etc/cloche/authority.pem	the authority alone
  *	/etc/cloche/ca-bundle.pem	the image's bundle (this machine's, where an image has none) and the authority
+ *	/etc/cloche/cacerts		the same for Java (keystore.h), where the image has such a store
  *
- * The second is also mounted over the image's own bundle, wherever distributions have it, for programs that ask nobody.
- * Both are in a tmpfs of this sandbox, read-only for it and gone with it; the authority's key is in neither.
+ * The last two are also mounted over the image's own, wherever distributions have it, for programs that ask nobody.
+ * All are in a tmpfs of this sandbox, read-only for it and gone with it; the authority's key is in none.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "native/isolate/keystore.h"
 #include "native/isolate/mounts.h"
 #include "protocol/protocol.h"
 
@@ -25,6 +30,21 @@
 
 /* Of the bundles that there are: Mozilla's list is 220 KiB. */
 enum { BUNDLE_MAX = 1 << 20, AUTHORITY_MAX = 8192, OVERLAY = 0x794c7630 /* linux/magic.h */ };
+
+#define BUNDLE PLACE "/ca-bundle.pem"
+#define STORE  PLACE "/cacerts"
+
+static const char *const stores[] = {
+	"/etc/ssl/certs/java/cacerts",              /* Debian, Alpine */
+	"/etc/pki/ca-trust/extracted/java/cacerts", /* Red Hat */
+	"/var/lib/ca-certificates/java-cacerts",    /* SUSE */
+	"/opt/java/openjdk/lib/security/cacerts",   /* Eclipse Temurin's images */
+	"/opt/java/openjdk/jre/lib/security/cacerts",
+	"/usr/lib/jvm/default-jvm/lib/security/cacerts", /* Alpine, without ca-certificates' */
+	"/usr/lib/jvm/default-java/lib/security/cacerts",
+	"/usr/java/default/lib/security/cacerts", /* Oracle's */
+};
+enum { STORES = sizeof stores / sizeof *stores };
 
 static const char *const bundles[] = {
 	"/etc/ssl/certs/ca-certificates.crt",                /* Debian, Alpine */
@@ -98,10 +118,10 @@ static int copy_bundle(struct isolation *s, int from)
 		if (total > BUNDLE_MAX)
 			return step_failed(s, EFBIG, "the image's certificates: more than %d bytes",
 					   BUNDLE_MAX);
-		r = write_file(s, PLACE "/ca-bundle.pem", data, (size_t)n);
+		r = write_file(s, BUNDLE, data, (size_t)n);
 	}
 	/* A file that ends within a line would spoil what follows. */
-	return r < 0 ? r : write_file(s, PLACE "/ca-bundle.pem", "\n", 1);
+	return r < 0 ? r : write_file(s, BUNDLE, "\n", 1);
 }
 
 static int mount_over(struct isolation *s, const char *from, int target, const char *name)
@@ -118,18 +138,57 @@ static int mount_over(struct isolation *s, const char *from, int target, const c
 	return r < 0 ? step_failed(s, -r, "mount %s", name) : 0;
 }
 
-static int mount_all(struct isolation *s, int root)
+/* Over those of the image that are there. */
+static int mount_all(struct isolation *s, int root, const char *from, const char *const *paths,
+		     size_t count)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < BUNDLES; i++) {
-		int target = open_inside(root, bundles[i], O_PATH);
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		int target = open_inside(root, paths[i], O_PATH);
 
 		if (target < 0)
 			continue;
-		r = mount_over(s, PLACE "/ca-bundle.pem", target, bundles[i]);
+		r = mount_over(s, from, target, paths[i]);
 		close(target);
 	}
+	return r;
+}
+
+static bool has_java(int root)
+{
+	int fd = -1;
+
+	for (size_t i = 0; fd < 0 && i < STORES; i++)
+		fd = open_inside(root, stores[i], O_PATH);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static int make_store(struct isolation *s)
+{
+	int fd = open(BUNDLE, O_RDONLY | O_CLOEXEC), r;
+	unsigned char *store = NULL;
+	struct stat st;
+	size_t size;
+	void *pem;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		r = step_failed(s, errno, "open %s", BUNDLE);
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	pem = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	close(fd);
+	if (pem == MAP_FAILED)
+		return step_failed(s, errno, "read %s", BUNDLE);
+	r = keystore_make(pem, (size_t)st.st_size, &store, &size);
+	munmap(pem, (size_t)st.st_size);
+	r = r < 0 ? step_failed(s, -r, "make %s", STORE)
+		  : write_file(s, STORE, (const char *)store, size);
+	free(store);
 	return r;
 }
 
@@ -145,7 +204,7 @@ static int fill(struct isolation *s, int root, const char *authority, size_t siz
 	if (bundle >= 0)
 		close(bundle);
 	if (r == 0)
-		r = write_file(s, PLACE "/ca-bundle.pem", authority, size);
+		r = write_file(s, BUNDLE, authority, size);
 	return r == 0 ? write_file(s, PLACE "/authority.pem", authority, size) : r;
 }
 
@@ -167,7 +226,12 @@ int isolate_trust(struct isolation *s)
 	if (r == 0)
 		r = fill(s, root, authority, f.size);
 	if (r == 0)
-		r = mount_all(s, root);
+		r = mount_all(s, root, BUNDLE, bundles, BUNDLES);
+	if (r == 0 && has_java(root)) {
+		r = make_store(s);
+		if (r == 0)
+			r = mount_all(s, root, STORE, stores, STORES);
+	}
 	if (r == 0)
 		r = mount_over(s, PLACE, folder, TRUST_FOLDER);
 	if (root >= 0)
