@@ -5,21 +5,13 @@
  * The first byte chooses family, type and pieces. Whatever comes: what is kept has an end, what is text is UTF-8, a call has
  * a name, the answer and what its calls came to can be said back, and the same bytes in one piece are the same answer.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "ask/reading.h"
 #include "base/json.h"
 #include "sandbox/result.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct provider *const families[] = {&provider_anthropic, &provider_openai,
 						  &provider_gemini};

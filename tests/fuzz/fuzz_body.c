@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client's JSON body of each kind, under an operator's policy: an error with a sentence, or a body within its
  * bounds. The first byte says which kind, and whether there is a sandbox whose defaults apply. */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "base/json.h"
 #include "service/body.h"
 #include "service/path.h"
 
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
 enum { MEMORY_MAX = 256 << 20, PIDS_MAX = 200, LIFE_MAX_S = 7200 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct service service;
 

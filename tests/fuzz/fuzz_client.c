@@ -5,20 +5,12 @@
  * The first byte chooses the sizes of the pieces. Whatever they are, the same body comes out, and its lines
  * and their data are read too.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "client/lines.h"
 #include "client/response.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct seen {
 	uint64_t bytes, digest, line_digest;

@@ -4,23 +4,13 @@
  * the payload, or for 0 a stream of frames, each given to the decoder of its type. What is accepted has to
  * keep every promise of conversation.h.
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fuzz.h"
 #include "protocol/conversation.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
 
 /* A string of the payload: ended inside it. */
 static size_t check_string(const uint8_t *data, size_t size, const char *s)

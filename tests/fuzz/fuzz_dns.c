@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any datagram as a question, and all answers to it: nothing outside of the buffers, a canonical host, the question as it was. */
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "base/cleanup.h"
 #include "egress/dns.h"
 #include "network/policy.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_answers(const uint8_t *data, const struct dns_question *q)
 {

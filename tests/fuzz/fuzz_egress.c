@@ -8,19 +8,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fuzz.h"
 #include "egress/forward.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
 
 enum { ENDS_MAX = 16, ROUNDS = 12, SEEN_MAX = 1 << 16 };
 

@@ -3,23 +3,13 @@
  * What the process that connects for a sandbox says, as cloched and a run without a service take it: it may have been taken over.
  * What is accepted keeps every promise of starter.h: whole texts without control characters, a host that is one.
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "egress/starter.h"
 #include "network/policy.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                \
-	do {                                                                            \
-		if (!(condition)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			abort();                                                        \
-		}                                                                       \
-	} while (0)
 
 static void check_text(const char *text, size_t size)
 {

@@ -3,20 +3,12 @@
  * Output of the code on its way to a terminal and into the result: what is shown is printable text, never
  * more than four times as long, the same however it is split; and there is a result object for any bytes.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "native/stream.h"
 #include "sandbox/result.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_shown(const char *text, size_t size)
 {

@@ -4,20 +4,12 @@
  * more is needed it says so, and what is refused stays refused.
  */
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "egress/stream.h"
 #include "network/policy.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int read_exact(const uint8_t *data, size_t size, struct hello *h)
 {

@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fuzz.h"
 #include "base/tree.h"
 #include "imaging/writer.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char top[64];
 static int top_fd = -1;

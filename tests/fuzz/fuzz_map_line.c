@@ -4,20 +4,12 @@
  *
  * The first byte chooses the verb.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "base/json.h"
 #include "cli/map.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* What is given to either way is a command, and its input is a string. */
 static void check_request(const struct map_line *l)

@@ -7,21 +7,13 @@
  * with is what its schema says, and no more is under way than may be. Then the same bytes are a program's
  * output, and what a model reads of it is text.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "agent/mcp.h"
 #include "agent/text.h"
 #include "base/base64.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct host {
 	bool at_once;

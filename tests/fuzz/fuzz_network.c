@@ -3,20 +3,12 @@
  * Any text as a policy, with questions behind a NUL: "HOST PORT METHOD PATH". What is taken can be decided on; deny wins: with
  * "deny *" nothing is allowed, and nothing is allowed that mode open with the same deny rules refuses.
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "network/policy.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_host(const char *text, size_t size, char host[static HOST_SIZE])
 {

@@ -3,20 +3,12 @@
  * Lines of NAME=VALUE, set one after the other: each is taken, or refused with an error that names the
  * option and changes nothing. Options that read files or the environment of the host are left out.
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "sandbox/spec.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void set_one(struct spec *s, const char *name, const char *value)
 {

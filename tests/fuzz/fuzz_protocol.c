@@ -5,19 +5,11 @@
  * The first byte of the input chooses the sizes of the pieces. Whatever they are, the same frames come
  * out, each allowed by the table, and after an error nothing more.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "protocol/protocol.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct seen {
 	unsigned frames;

@@ -6,19 +6,11 @@
  * Input: one byte of a seed for the cuts, then the text.
  */
 #include <ctype.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "egress/credential.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* What may not stand anywhere afterwards, escaped or not: the secrets, and what base64 makes of them alone. */
 static const char *const secrets[] = {"Bearer a%b/", "a%b/",   "k\\u+", "Basic dTpwYXNz",

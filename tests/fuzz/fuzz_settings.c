@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A configuration file of anybody's, by both its readers: YAML becomes JSON or one line, that becomes settings, a policy
  * that is then applied, or one line. */
-#include <stdint.h>
 #include <stdlib.h>
 
+#include "fuzz.h"
 #include "base/json.h"
 #include "settings/settings.h"
 
@@ -11,14 +11,6 @@ int yaml_main(int argc, char **argv);
 #define main yaml_main
 #include "../../src/cli/yaml.c"
 #undef main
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_strings(const json_t *j, int depth)
 {

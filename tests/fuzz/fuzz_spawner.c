@@ -4,23 +4,15 @@
  * chooses: a raw request; a good CREATE with patches (offset, length, bytes), so that its fields are reached;
  * a meta file; an answer, as the service's side reads it. Whatever is accepted must be within the policy.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fuzz.h"
 #include "spawner/check.h"
 #include "spawner/client.h"
 #include "spawner/meta.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct places places;
 static struct policy policy = {.places = &places};

@@ -5,19 +5,11 @@
  * The first byte is the size of a piece, the second the longest line. What comes out is held against a second
  * splitter that is written in the obvious way over the whole text.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "base/splitter.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct plain {
 	const char *at, *end;

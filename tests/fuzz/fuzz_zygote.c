@@ -3,20 +3,12 @@
  * What a prepared interpreter reads: the first byte chooses START, FORK (the second byte is the number of
  * descriptors), RUN as it is, or RUN with a good head. What is accepted must be whole.
  */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "zygote/fits.h"
 #include "zygote/message.h"
-
-#define CHECK(x)                 \
-	do {                     \
-		if (!(x))        \
-			abort(); \
-	} while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_run(char *message, size_t size)
 {

@@ -6,12 +6,11 @@
  * past its end. The empty input is always tried. A harness that dislikes an input aborts; that fails the test.
  */
 #include <dirent.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static int replay_file(const char *path, size_t size)
 {
