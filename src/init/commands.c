@@ -137,9 +137,7 @@ void commands_clock(struct kept *k, int64_t now_us, int64_t *until_us)
 	for (struct command *m = k->commands; m; m = m->next) {
 		if (m->pid == 0)
 			continue;
-		if (m->held_us <= now_us)
-			m->held_us = 0;
-		else if (m->held_us < *until_us)
+		if (m->held_us && m->held_us < *until_us)
 			*until_us = m->held_us;
 		if (m->deadline_ms <= now_ms && command_is_dead(m->pid))
 			m->deadline_ms = INT64_MAX;
@@ -152,6 +150,13 @@ void commands_clock(struct kept *k, int64_t now_us, int64_t *until_us)
 	}
 	if (until < INT64_MAX && until * 1000 < *until_us)
 		*until_us = until * 1000;
+}
+
+void commands_let_go(struct kept *k, int64_t now_us)
+{
+	for (struct command *m = k->commands; m; m = m->next)
+		if (m->held_us <= now_us)
+			m->held_us = 0;
 }
 
 static uint64_t microseconds(struct timeval t)
@@ -344,7 +349,7 @@ static int forget(struct kept *k, uint32_t number)
 		if (o->command == gone) {
 			o->command = NULL;
 			o->more = NULL;
-			o->over = true;
+			o->over = !o->again; /* else another opening was promised */
 			o->takes_input = false;
 		}
 	*m = gone->next;

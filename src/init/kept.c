@@ -22,6 +22,7 @@ enum {
 	ACCEPT_AGAIN_MS = 50,
 	SMALL = 4096, /* of a frame: as much is held at once, and for the next one */
 };
+#define NO_LIMIT (INT64_MAX / 1000)
 
 static const struct handler {
 	enum frame_type type;
@@ -180,6 +181,8 @@ static int read_frame(struct conversation *c)
 			c->half = n == 0 && c->opened && c->header_filled == 0;
 			return c->half ? 0 : -1;
 		}
+		if (c->opening_until == NO_LIMIT)
+			c->opening_until = guest_now_us() / 1000 + OPENING_MS;
 		if (!head) {
 			c->filled += (size_t)n;
 			continue;
@@ -280,7 +283,8 @@ static bool flush_out(struct conversation *c)
 	return true;
 }
 
-/* As one that was just accepted. */
+/* As one that was just accepted, but for its time: it begins with the first byte, which may lie there while the sandbox is
+ * frozen. Who holds it hangs up. */
 static void open_again(struct kept *k, struct conversation *c)
 {
 	command_leave(k, c);
@@ -288,7 +292,7 @@ static void open_again(struct kept *k, struct conversation *c)
 				   .payload = c->payload,
 				   .room = c->room,
 				   .out = c->out,
-				   .opening_until = guest_now_us() / 1000 + OPENING_MS};
+				   .opening_until = NO_LIMIT};
 }
 
 static void pump(struct kept *k, struct conversation *c)
@@ -388,7 +392,7 @@ static size_t add_conversations(struct kept *k, struct pollfd *p, struct convers
 	for (struct conversation *c = k->slots; c < k->slots + CONVERSATIONS_MAX; c++) {
 		if (c->fd < 0)
 			continue;
-		if (!c->opened && c->opening_until * 1000 < *until_us)
+		if (!c->opened && c->opening_until < *until_us / 1000)
 			*until_us = c->opening_until * 1000;
 		who[n] = c;
 		p[n++] = (struct pollfd){.fd = c->fd, .events = events_of(c)};
@@ -409,12 +413,11 @@ static void serve_conversation(struct kept *k, struct conversation *c, const str
 			hang_up(k, c);
 		return;
 	}
-	if (!c->opened && now_ms >= c->opening_until) {
-		hang_up(k, c);
-		return;
-	}
+	/* What was said in time may be read late. */
 	if (p->revents & POLLIN || c->whole)
 		take_frames(k, c);
+	if (c->fd == p->fd && !c->opened && now_ms >= c->opening_until)
+		hang_up(k, c);
 }
 
 static int poll_until(struct pollfd *p, size_t count, int64_t until_us, int64_t now_us)
@@ -447,6 +450,7 @@ static void turn(struct kept *k)
 	}
 	k->accept_later = false;
 	now = guest_now_us() / 1000;
+	commands_let_go(k, guest_now_us());
 	commands_ready(k, p + FIXED + talking, running);
 	if (p[0].revents)
 		reap(k);

@@ -34,7 +34,7 @@ struct conversation {
 	bool lasts; /* nothing is said on it beside its opening: after its end there may be another */
 	bool again;            /* another opening is waited for once everything is out */
 	bool half;             /* the peer has ended its direction */
-	int64_t opening_until; /* ms */
+	int64_t opening_until; /* ms; NO_LIMIT: nothing was said yet after the command before */
 
 	/* the frame that is being read, or waits to be taken */
 	unsigned char header[FRAME_HEADER_SIZE];
@@ -106,6 +106,8 @@ struct rusage;
 size_t commands_poll(struct kept *k, struct pollfd *p, size_t room, int64_t now_ms);
 void commands_ready(struct kept *k, const struct pollfd *p, size_t count);
 void commands_clock(struct kept *k, int64_t now_us, int64_t *until_us);
+/* What was held back for long enough is told. */
+void commands_let_go(struct kept *k, int64_t now_us);
 /* A child was reaped: true if it was a command. Then, when all are, their ends. */
 bool commands_reaped(struct kept *k, pid_t pid, int status, const struct rusage *used);
 void commands_ended(struct kept *k);

@@ -749,8 +749,10 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 
 struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, struct err *e)
 {
-	struct talk *t = b->idle_ready ? TAKE_PTR(b->idle) : NULL;
+	struct talk *t = NULL;
 
+	if (b->idle_ready && talk_is_quiet(b->idle))
+		t = TAKE_PTR(b->idle);
 	if (t)
 		talk_hand_over(t, ops, data);
 	else

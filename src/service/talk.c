@@ -232,6 +232,14 @@ void *talk_data(const struct talk *t)
 	return t->data;
 }
 
+bool talk_is_quiet(const struct talk *t)
+{
+	char c;
+
+	return !t->closed && !t->saw_end && t->reader.filled == 0 &&
+	       recv(t->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
 void talk_hand_over(struct talk *t, const struct talk_ops *ops, void *data)
 {
 	t->ops = ops;

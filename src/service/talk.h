@@ -31,6 +31,8 @@ struct talk_ops {
 struct talk *talk_open(uv_loop_t *loop, const char *path, const struct talk_ops *ops, void *data,
 		       struct err *e) must_check;
 void *talk_data(const struct talk *t);
+/* Nothing was said that is not delivered, and the other side has not hung up. */
+bool talk_is_quiet(const struct talk *t);
 /* From now on it is somebody else's. */
 void talk_hand_over(struct talk *t, const struct talk_ops *ops, void *data);
 

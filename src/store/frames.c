@@ -22,7 +22,7 @@ struct log {
 	sqlite3_int64 at;  /* where what waits belongs */
 	bool waits, wrote; /* wrote: the call before was a write */
 	unsigned char frame[HEADER + PAGE_MAX];
-	_Alignas(16) unsigned char real[]; /* a sqlite3_file of SQLite's own */
+	_Alignas(sqlite3_int64) unsigned char real[]; /* a sqlite3_file of SQLite's own */
 };
 
 static struct log *log_of(sqlite3_file *f)

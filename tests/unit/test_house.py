@@ -191,6 +191,7 @@ PARSERS = {
     "TLS hellos": "hello", "rules of the network": "network", "configuration": "settings", ".env": "envfile", "options": "options",
     "init's reports": "protocol", "init's conversations": "conversation", "cloched's requests": "spawner", "zygotes": "zygote",
     "output": "splitter", "text for a terminal": "escape", "secrets in answers": "redact", "lines of --map": "map_line",
+    "certificates of images": "keystore",
 }
 
 

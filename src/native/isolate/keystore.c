@@ -120,15 +120,15 @@ static unsigned char *put_text(unsigned char *to, const char *text)
 	return to + n;
 }
 
-/* One SEQUENCE that is all there is: Java takes none of the store where one certificate is cut. */
+/* One SEQUENCE that is all there is, and begins with another: Java takes none of the store where one certificate is cut. */
 static bool is_der(const unsigned char *der, size_t size)
 {
 	size_t length = 0, head;
 
-	if (size < 4 || der[0] != 0x30)
+	if (size < 4 || der[0] != 0x30 || der[1] == 0x80)
 		return false;
 	head = der[1] < 0x80 ? 2 : 2 + (der[1] & 0x7fu);
-	if (head > 5 || head > size)
+	if (head > 5 || head >= size || der[head] != 0x30)
 		return false;
 	if (head == 2)
 		length = der[1];

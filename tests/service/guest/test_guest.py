@@ -74,8 +74,26 @@ def test_the_conversation_lasts_for_another(box):
         assert Run().until_end(c).ended and c.hung_up()
 
 
-def test_what_goes_on_is_told_of_before_its_end(box):
-    with box.start(["sh", "-c", "echo now; sleep 30"]) as c:
+def test_what_was_said_in_time_is_heard_late(own_box):
+    """A sandbox that is frozen reads nothing meanwhile, for longer than an opening may take."""
+    with own_box.start(["true"]) as c, own_box.talk("LIST") as other:
+        assert Run().until_end(c).ended and c.hear("DONE")
+        while other.hear()[0] != "DONE":
+            pass
+        os.kill(own_box.init, signal.SIGSTOP)
+        c.say("START", start_payload(["echo", "late"]))
+        with own_box.start(["echo", "new"]) as fresh:
+            time.sleep(11)
+            os.kill(own_box.init, signal.SIGCONT)
+            assert Run().until_end(c).out == b"late\n" and Run().until_end(fresh).out == b"new\n"
+        assert c.hear("DONE")
+        time.sleep(11)  # and nobody has to say anything
+        c.say("START", start_payload(["echo", "later"]))
+        assert Run().until_end(c).out == b"later\n"
+
+
+def test_what_goes_on_is_told_of_before_its_end(own_box):
+    with own_box.start(["sh", "-c", "echo now; sleep 30"]) as c:
         began = time.monotonic()
         c.hear("BEGUN")
         assert c.hear("DATA")[2] == b"now\n" and time.monotonic() - began < 10
