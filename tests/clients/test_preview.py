@@ -28,6 +28,10 @@ import.meta.hot.accept('./text.js', m => show(m.text));
 """
 
 
+class BetweenPages(Exception):
+    pass
+
+
 class Browser:
     """A headless Chromium with one page."""
     def __init__(self):
@@ -79,11 +83,15 @@ class Browser:
                 data += piece
             answer = json.loads(data)
             if answer.get("id") == self.number:
+                if "not attached to an active page" in answer.get("error", {}).get("message", "").lower():
+                    raise BetweenPages
                 assert "error" not in answer, answer
                 return answer["result"]
 
     def evaluate(self, expression):
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+        """None between two pages."""
+        with contextlib.suppress(BetweenPages):
+            return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def text(self):
         return self.evaluate("document.querySelector('#app')?.textContent")
