@@ -25,9 +25,6 @@ struct talk {
 	struct frame_reader reader;
 };
 
-/* Most often one at a time is needed, again and again, and it is large. */
-static struct talk *spare;
-
 static void on_ready(uv_poll_t *p, int status, int events);
 
 static void on_closed(uv_handle_t *h)
@@ -38,8 +35,7 @@ static void on_closed(uv_handle_t *h)
 		return;
 	close(t->fd);
 	free(t->out);
-	free(spare);
-	spare = t;
+	free(t);
 }
 
 void talk_close(struct talk *t)
@@ -204,12 +200,11 @@ struct talk *talk_open(uv_loop_t *loop, const char *path, const struct talk_ops 
 		return NULL;
 	}
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	t = spare ? TAKE_PTR(spare) : malloc(sizeof *t);
+	t = calloc(1, sizeof *t);
 	if (!t) {
 		err_set(e, ENOMEM, "talk to a sandbox");
 		return NULL;
 	}
-	memset(t, 0, offsetof(struct talk, reader.buffer)); /* which is last, and large */
 	t->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (t->fd < 0 || connect(t->fd, (struct sockaddr *)&a, sizeof a) < 0 ||
 	    (errno = -uv_poll_init(loop, &t->poll, t->fd)) != 0) {
