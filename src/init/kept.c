@@ -449,8 +449,9 @@ static void turn(struct kept *k)
 		return;
 	}
 	k->accept_later = false;
-	now = guest_now_us() / 1000;
-	commands_let_go(k, guest_now_us());
+	now = guest_now_us();
+	commands_let_go(k, now);
+	now /= 1000;
 	commands_ready(k, p + FIXED + talking, running);
 	if (p[0].revents)
 		reap(k);

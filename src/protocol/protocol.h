@@ -109,8 +109,8 @@ int frame_receive(int fd, enum frame_from from, struct frame *ret, void *payload
 
 /* Incremental reader for the hostile side: no blocking, no allocation, one frame's payload at most. */
 struct frame_reader {
-	size_t filled;
 	unsigned char buffer[FRAME_HEADER_SIZE + FRAME_DATA_MAX];
+	size_t filled;
 };
 
 /* Take bytes in: copies as many as fit and returns how many. */

@@ -16,13 +16,13 @@ struct talk {
 	int fd;
 	const struct talk_ops *ops;
 	void *data;
+	struct frame_reader reader;
 	char *out;
 	size_t out_size, out_room;
 	int watched;
 	bool held; /* what is said waits for talk_release() */
 	bool paused, raw, closed, told_to_wait, finish, saw_end;
 	bool inside; /* a callback runs: free later */
-	struct frame_reader reader;
 };
 
 static void on_ready(uv_poll_t *p, int status, int events);

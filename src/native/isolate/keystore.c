@@ -184,7 +184,8 @@ static unsigned char *put_digest(const unsigned char *data, unsigned char *to)
 
 int keystore_make(const char *pem, size_t size, unsigned char **ret, size_t *ret_size)
 {
-	/* A certificate is shorter here than with its two lines: 43 bytes and itself against 52 and four thirds of it. */
+	/* A certificate is shorter here than with its two lines: at most 42 bytes and itself, against 47 (whose dashes may be
+	 * those of the next) and four thirds of it. */
 	unsigned char *data = malloc(HEAD + size + DIGEST), *to = data ? data + HEAD : NULL;
 	const char *at = pem, *end = pem + size, *from;
 	uint32_t count = 0;
