@@ -125,13 +125,9 @@ const size_t verb_count = ARRAY_SIZE(verbs);
 /* A program may be started with 0, 1 or 2 closed; what it opens next must not land there. */
 static void fill_standard_descriptors(void)
 {
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd <= 2);
-	if (fd > 2)
-		close(fd);
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			return;
 }
 
 int main(int argc, char **argv)

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-/* What ends at once is told of in one piece: each of its ends would wake us, and each time the service. */
-enum { HOLD_US = 500 };
+/* What ends at once is told of in one piece: each of its ends would wake us, and each time the service. An interpreter
+ * needs half of its time for its end. Who wants output as it comes (KEEP_LOSSLESS) hears of it at once. */
+enum { HOLD_US = 500, HOLD_TAKEN_US = 1000 };
 
 /* The terminal's ends: ours is there twice, for reading and for writing. */
 static int open_terminal(const struct kept *k, struct command *m, const struct start_record *start,
@@ -137,7 +138,7 @@ static struct command *new_command(const struct start_record *s)
 }
 
 /* The conversation that started or took it hears of it to its end. */
-static void attach_starter(struct conversation *c, struct command *m)
+static void attach_starter(struct conversation *c, struct command *m, int64_t hold_us)
 {
 	c->command = m;
 	c->follow = true;
@@ -147,6 +148,8 @@ static void attach_starter(struct conversation *c, struct command *m)
 	c->more = command_more_output;
 	if (m->flags & KEEP_LOSSLESS)
 		m->starter = c;
+	else
+		m->held_us = guest_now_us() + hold_us;
 }
 
 static void tell_begun(struct conversation *c, const struct command *m)
@@ -165,12 +168,14 @@ static void begin(struct kept *k, struct conversation *c, struct command *m)
 		close_fd(&m->in);
 	}
 	tell_begun(c, m);
-	if (!(m->flags & START_ATTACH)) {
-		c->over = true;
+	if (m->flags & START_ATTACH) {
+		attach_starter(c, m, HOLD_US);
 		return;
 	}
-	attach_starter(c, m);
-	m->held_us = guest_now_us() + HOLD_US;
+	/* Who has started what waits may take it on this conversation. */
+	c->again = m->flags & START_WAITS && !c->half &&
+		   conversation_put(c, FRAME_DONE, 0, NULL, 0);
+	c->over = !c->again;
 }
 
 void command_start(struct kept *k, struct conversation *c, char *payload, uint32_t size)
@@ -263,5 +268,5 @@ void command_take(struct kept *k, struct conversation *c, char *payload, uint32_
 	}
 	start_clock(m, t.limit_ms);
 	tell_begun(c, m);
-	attach_starter(c, m);
+	attach_starter(c, m, HOLD_TAKEN_US);
 }

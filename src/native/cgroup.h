@@ -72,6 +72,24 @@ void cgroup_kill(struct cgroup *c);
 uint64_t cgroup_cpu_us(const struct cgroup *c);
 void cgroup_read(const struct cgroup *c, struct cgroup_counters *ret);
 
+/* The same, file by file: for whoever reads them when there is no time to open them. */
+enum counter_file {
+	COUNT_CPU,
+	COUNT_PIDS_EVENTS,
+	COUNT_PIDS_PEAK,
+	COUNT_MEMORY_EVENTS,
+	COUNT_MEMORY_PEAK,
+	COUNTER_FILES
+};
+/* Its name in the cgroup's directory; on v1 in that of counter_controller(). */
+const char *counter_name(enum counter_file f, bool v2);
+enum controller counter_controller(enum counter_file f);
+/* From the beginning of open files, each -1 where it cannot be had. memory_limit: in force, or UINT64_MAX. */
+void cgroup_read_files(const int fds[COUNTER_FILES], bool v2, uint64_t memory_limit,
+		       struct cgroup_counters *ret);
+/* The number that is all there is in an open file; UINT64_MAX: there is none. */
+uint64_t cgroup_read_number(int fd);
+
 /* Remove the directories; they must be empty of processes. Idempotent. */
 int cgroup_destroy(struct cgroup *c, struct err *e) must_check;
 

@@ -23,6 +23,7 @@
 #define WORK_CPU_US 200u
 
 static void arm(struct box *b);
+static void keep_idle(struct box *b, struct talk *t);
 
 /* ---- finding ---- */
 
@@ -141,6 +142,8 @@ static void put(struct box *b)
 {
 	struct err e = {0};
 
+	if (TAKE(b->texts_are_old, false))
+		box_keep_texts(b);
 	if (store_begin(b->service->store, &e) < 0 ||
 	    store_sandbox_put(b->service->store, &b->stored, &e) < 0)
 		store_failed(b->service, &e);
@@ -173,14 +176,14 @@ void box_remember_command(struct box *b, const char *id, const struct strings *c
 		b->commands = json_object();
 	}
 	json_object_set_new(b->commands, id, list);
-	box_keep_texts(b);
+	b->texts_are_old = true;
 	put(b);
 }
 
 void box_forget_command(struct box *b, const char *id)
 {
 	if (b->commands && json_object_del(b->commands, id) == 0) {
-		box_keep_texts(b);
+		b->texts_are_old = true;
 		put(b);
 	}
 }
@@ -284,7 +287,7 @@ static void begin_life(struct box *b)
 	b->idle_at_us = now;
 	b->expires_us = b->life_us ? now + b->life_us : 0;
 	b->stored.expires_ms = b->life_us ? wall_ms() + (int64_t)(b->life_us / 1000) : 0;
-	box_keep_texts(b);
+	b->texts_are_old = true;
 }
 
 /* The end of a life is a time of the monotonic clock. What is told of it follows the clock on the wall
@@ -331,7 +334,7 @@ static void finish(struct box *b, enum reason reason, const char *message)
 	b->stored.ended_ms = wall_ms();
 	free(b->stored.message);
 	b->stored.message = message && *message ? strdup(message) : NULL;
-	box_keep_texts(b);
+	b->texts_are_old = true;
 	put(b);
 	v->metrics.sandboxes_ended[reason]++;
 	event_emit(v, "sandbox.ended", b, NULL, reasons[reason].name);
@@ -479,7 +482,7 @@ static void made(struct box *b, const struct spawner_created *c)
 	free(TAKE_PTR(b->stored.message));
 	begin_life(b);
 	box_take_image(b);
-	box_keep_texts(b);
+	b->texts_are_old = true;
 	put(b);
 	b->service->metrics.sandboxes_created++;
 	histogram_add(&b->service->metrics.create, now_us() - b->asked_us);
@@ -588,6 +591,10 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,
 		 b->stored.id);
+	if (handed.talk) {
+		keep_idle(b, handed.talk);
+		b->idle_ready = true;
+	}
 	made(b, &handed.created);
 	return true;
 }
@@ -609,7 +616,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 		return NULL;
 	}
 	b->service = v;
-	b->memory_events = -1;
+	memset(b->counter_fds, -1, sizeof b->counter_fds);
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	b->spec = TAKE(*spec, (struct spec){0});
 	b->disk_bytes = disk_bytes;
@@ -626,7 +633,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", v->config.runtime_dir, b->stored.id);
 	if (box_fill_create(c, b, fd_boxes, fd_count, e) == 0) {
-		box_keep_texts(b);
+		b->texts_are_old = true;
 		put(b);
 		if (service_record(v, e) < 0) {
 			take_out(b);
@@ -806,13 +813,18 @@ static void on_idle_end(struct talk *t, int error)
 	b->idle_ready = false;
 }
 
-void box_lay_down(struct box *b, struct talk *t)
+static void keep_idle(struct box *b, struct talk *t)
 {
 	static const struct talk_ops ops = {.on_frame = on_idle_frame, .on_end = on_idle_end};
 
 	box_drop_idle(b);
 	talk_hand_over(t, &ops, b);
 	b->idle = t;
+}
+
+void box_lay_down(struct box *b, struct talk *t)
+{
+	keep_idle(b, t);
 	b->talks--;
 	b->idle_at_us = now_us();
 	box_release(b);
@@ -830,7 +842,7 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		return NULL;
 	}
 	b->service = v;
-	b->memory_events = -1;
+	memset(b->counter_fds, -1, sizeof b->counter_fds);
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	if (box_restore_spec(b, e) < 0) {
 		box_free(b);

@@ -8,6 +8,7 @@
 #ifndef SERVICE_BOX_H
 #define SERVICE_BOX_H
 
+#include "service/counters.h"
 #include "service/link.h"
 #include "service/network.h"
 #include "service/service.h"
@@ -25,7 +26,8 @@ struct box {
 	struct service *service;
 	struct box *next; /* in its hash row */
 	struct stored_sandbox stored;
-	struct spec spec; /* limits and defaults of its commands */
+	struct spec spec;   /* limits and defaults of its commands */
+	bool texts_are_old; /* those of `stored`: something that they tell has changed */
 	uint64_t disk_bytes;
 	uint64_t life_us; /* 0: never ends by itself */
 	json_t *metadata;
@@ -60,7 +62,8 @@ struct box {
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *resumed, *paused, *counted_again, *gone;
-	int memory_events; /* descriptor of what box_oom_count() reads, of a busy one; -1 */
+	int counter_fds[COUNTER_FILES]; /* box_counters.c; -1: not open */
+	bool counters_open;             /* and they may stay so */
 	uint32_t forget[FORGET_MAX]; /* numbers of commands that init may forget (tell.c) */
 	unsigned forget_count;
 	struct box *forgetful_next;
@@ -127,6 +130,7 @@ int box_ask_without_zygote(struct box *b, link_answer done) must_check;
 json_t *box_network_json(const struct spec *s) must_check;
 /* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
  * holds (`enforced`) is in `created`, which the spawner filled. */
+/* The texts of `stored`, anew. */
 void box_keep_texts(struct box *b);
 void box_keep_enforced(struct box *b);
 void box_keep_enforced_text(struct box *b);
@@ -161,9 +165,13 @@ void box_write_again(struct box *b);
 
 /* Counters read where they are world-readable; false when they cannot be. */
 bool box_oom_count(struct box *b, uint64_t *ret);
-/* A busy sandbox's file stays open between two of its commands, until this. */
+bool box_cpu_us(struct box *b, uint64_t *ret);
+/* All that is counted, into b->counters; it stands still when only init is left. */
+bool box_read_counters(struct box *b);
+/* Now, as there is time: they will be read. */
+void box_open_counters(struct box *b);
+/* They stay open for as long as the sandbox is busy, until this. */
 void box_close_counters(struct box *b);
-bool box_cpu_us(const struct box *b, uint64_t *ret);
 
 /* box_image.c: it is made; learn what its image wants. */
 void box_take_image(struct box *b);

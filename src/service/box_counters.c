@@ -1,70 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* box_counters.c - a sandbox's counters, read where everybody may. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
+/*
+ * box_counters.c - a sandbox's counters, read where everybody may.
+ *
+ * To open one of the files takes five times as long as to read it: those of a busy sandbox stay open between two of its
+ * commands, and those of a one-shot are opened while its code runs.
+ */
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "service/box.h"
 
-/* How many sandboxes' counters stay open between two of their commands. */
+/* How many sandboxes' counters stay open. */
 #define COUNTERS_OPEN 64
 
-/* The number behind `key ` in lines of text, or the first number when key is "". */
-static bool find_count(const char *text, const char *key, uint64_t *ret)
+static bool keeps_open(struct box *b)
 {
-	size_t n = strlen(key);
+	struct service *v = b->service;
 
-	for (const char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-		if (strncmp(p, key, n) == 0) {
-			*ret = strtoull(p + n, NULL, 10);
-			return true;
-		}
-	return false;
+	if (!b->counters_open && v->counters_open < COUNTERS_OPEN) {
+		v->counters_open++;
+		b->counters_open = true;
+	}
+	return b->counters_open;
+}
+
+static int counter_fd(struct box *b, enum counter_file f)
+{
+	if (b->counter_fds[f] < 0)
+		b->counter_fds[f] = counters_open(&b->created, f);
+	return b->counter_fds[f];
+}
+
+static void let_go(struct box *b)
+{
+	for (int f = 0; f < COUNTER_FILES; f++)
+		fd_close(&b->counter_fds[f]);
+}
+
+static bool read_one(struct box *b, enum counter_file f, bool keep, struct cgroup_counters *ret)
+{
+	int fds[COUNTER_FILES] = {-1, -1, -1, -1, -1};
+
+	fds[f] = counter_fd(b, f);
+	cgroup_read_files(fds, counters_are_v2(&b->created), UINT64_MAX, ret);
+	if (!b->counters_open && !(keep && keeps_open(b)))
+		let_go(b);
+	return fds[f] >= 0;
 }
 
 bool box_oom_count(struct box *b, uint64_t *ret)
 {
-	struct service *v = b->service;
-	char text[1024];
-	ssize_t n;
-	int fd = b->memory_events;
+	struct cgroup_counters c;
 
-	if (fd < 0 && b->created.memory_events[0])
-		fd = open(b->created.memory_events, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
-	if (fd >= 0 && b->memory_events < 0) {
-		if (v->counters_open < COUNTERS_OPEN) {
-			v->counters_open++;
-			b->memory_events = fd;
-		} else {
-			close(fd);
-		}
-	}
-	if (n < 0)
+	if (!read_one(b, COUNT_MEMORY_EVENTS, true, &c))
 		return false;
-	text[n] = '\0';
-	return find_count(text, "oom_kill ", ret);
+	*ret = c.oom_kills;
+	return true;
+}
+
+bool box_cpu_us(struct box *b, uint64_t *ret)
+{
+	struct cgroup_counters c;
+
+	if (!read_one(b, COUNT_CPU, false, &c) || c.cpu_us == UINT64_MAX)
+		return false;
+	*ret = c.cpu_us;
+	return true;
+}
+
+void box_open_counters(struct box *b)
+{
+	for (int f = 0; f < COUNTER_FILES && keeps_open(b); f++)
+		counter_fd(b, (enum counter_file)f);
+}
+
+bool box_read_counters(struct box *b)
+{
+	struct spawner_counters c;
+	bool known;
+
+	for (int f = 0; f < COUNTER_FILES; f++)
+		counter_fd(b, (enum counter_file)f);
+	known = counters_read(&b->created, b->counter_fds, b->spec.memory_bytes, &c);
+	if (!b->counters_open)
+		let_go(b);
+	if (known) {
+		b->counters = c;
+		b->has_counters = true;
+	}
+	return known;
 }
 
 void box_close_counters(struct box *b)
 {
-	if (b->memory_events < 0)
-		return;
-	b->service->counters_open--;
-	fd_close(&b->memory_events);
-}
-
-bool box_cpu_us(const struct box *b, uint64_t *ret)
-{
-	char text[1024];
-
-	if (!b->created.cpu_usage[0] ||
-	    fd_read_file(AT_FDCWD, b->created.cpu_usage, text, sizeof text) < 0)
-		return false;
-	if (strstr(b->created.cpu_usage, "cpuacct"))
-		return find_count(text, "", ret) && ((*ret /= 1000), true);
-	return find_count(text, "usage_usec ", ret);
+	let_go(b);
+	b->service->counters_open -= b->counters_open;
+	b->counters_open = false;
 }

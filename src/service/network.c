@@ -581,7 +581,7 @@ static void on_last_words(struct network_flush *f)
 	struct box *b = (struct box *)((char *)f - offsetof(struct box, last_flush));
 
 	if (b->network) {
-		box_keep_texts(b);
+		b->texts_are_old = true;
 		box_write_again(b);
 		service_commit(b->service);
 		network_close(b);

@@ -57,7 +57,7 @@ struct prepared {
 	struct prepared *next;
 	struct kind *kind;
 	struct pool_handed handed;
-	struct talk *talk; /* while what shall wait is started */
+	struct talk *talk; /* by which what shall wait is started, and on which it can be taken */
 	bool joined;
 	bool ended; /* and released, before what is said with it tells */
 	uint64_t made_us;
@@ -103,6 +103,13 @@ static void refill(struct pool *p);
 
 /* ---- one ---- */
 
+static void prepared_free(struct prepared *x)
+{
+	if (x->talk)
+		talk_close(x->talk);
+	free(x);
+}
+
 /* The sandbox is nobody's any more. */
 static void drop_sandbox(struct pool *p, const char *id)
 {
@@ -118,8 +125,6 @@ static void making_done(struct prepared *x)
 		at = &(*at)->next;
 	*at = x->next;
 	x->kind->making_count--;
-	if (x->talk)
-		talk_close(TAKE_PTR(x->talk));
 }
 
 /* It gets another one soon, and the later the more of them fail. */
@@ -145,7 +150,7 @@ static void failed(struct prepared *x, bool made)
 	p->counts.failed++;
 	if (made && !x->ended)
 		drop_sandbox(p, x->handed.created.id);
-	free(x);
+	prepared_free(x);
 }
 
 /* It is whole, or could be made so, and nobody will ever ask for it: the service stops, or its image may be another. */
@@ -153,7 +158,7 @@ static void unwanted(struct prepared *x)
 {
 	making_done(x);
 	drop_sandbox(x->kind->pool, x->handed.created.id);
-	free(x);
+	prepared_free(x);
 }
 
 static void ready(struct prepared *x)
@@ -178,14 +183,38 @@ static void ready(struct prepared *x)
 	refill(k->pool);
 }
 
+/* While it is ready nothing is to be said. If it is dead, pool_on_ended() is told as well. */
+static void on_ready_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	struct prepared *x = talk_data(t);
+
+	(void)f;
+	(void)payload;
+	talk_close(TAKE_PTR(x->talk));
+}
+
+static void on_ready_end(struct talk *t, int error)
+{
+	struct prepared *x = talk_data(t);
+
+	(void)error;
+	x->talk = NULL;
+}
+
+static const struct talk_ops ready_ops = {.on_frame = on_ready_frame, .on_end = on_ready_end};
+
+/* BEGUN, and DONE when it can be taken. */
 static void on_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
 {
 	struct prepared *x = talk_data(t);
 	struct begun_record begun;
 
-	if (!x->ended && f->type == FRAME_BEGUN &&
+	if (!x->ended && f->type == FRAME_BEGUN && !x->handed.number &&
 	    begun_record_decode(payload, f->size, &begun) == 0) {
 		x->handed.number = begun.number;
+	} else if (!x->ended && f->type == FRAME_DONE && x->handed.number) {
+		talk_limit(t, 0);
+		talk_hand_over(t, &ready_ops, x);
 		ready(x);
 	} else {
 		failed(x, true);
@@ -194,8 +223,11 @@ static void on_frame(struct talk *t, const struct frame *f, const unsigned char 
 
 static void on_end(struct talk *t, int error)
 {
+	struct prepared *x = talk_data(t);
+
 	(void)error;
-	failed(talk_data(t), true);
+	x->talk = NULL;
+	failed(x, true);
 }
 
 static const struct talk_ops talk_ops = {.on_frame = on_frame, .on_end = on_end};
@@ -258,7 +290,7 @@ static void on_made(void *data, const struct spawner_header *message)
 
 	if (!message) { /* the spawner went away, and it is nobody's fault; its successor is told to kill it */
 		making_done(x);
-		free(x);
+		prepared_free(x);
 		return;
 	}
 	if (message->type != SPAWNER_CREATED) {
@@ -314,7 +346,7 @@ static void drop_oldest(struct kind *k)
 	struct prepared *x = take_oldest(k);
 
 	drop_sandbox(k->pool, x->handed.created.id);
-	free(x);
+	prepared_free(x);
 }
 
 /* ---- kinds ---- */
@@ -598,7 +630,8 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	}
 	x = take_oldest(k);
 	*ret = x->handed;
-	free(x);
+	ret->talk = TAKE_PTR(x->talk);
+	prepared_free(x);
 	p->counts.hits++;
 	p->counts.waiting_hits += ret->number != 0 || ret->joined;
 	p->counts.joined_hits += ret->joined;
@@ -636,7 +669,7 @@ bool pool_on_ended(struct service *v, const char *id)
 			if (!x->next)
 				k->ready_end = at;
 			k->ready_count--;
-			free(x);
+			prepared_free(x);
 			return true;
 		}
 		for (struct prepared *x = k->making; x; x = x->next)
@@ -651,12 +684,12 @@ void pool_forget(struct service *v)
 	/* recover.c finds no row of any, and has it killed. */
 	for (struct kind *k = v->pool ? v->pool->kinds : NULL; k; k = k->next) {
 		while (k->ready)
-			free(take_oldest(k));
+			prepared_free(take_oldest(k));
 		while (k->making) { /* all that are left: link.c has told the others first */
 			struct prepared *x = k->making;
 
 			making_done(x);
-			free(x);
+			prepared_free(x);
 		}
 	}
 }

@@ -33,6 +33,7 @@ struct pool_handed {
 	char run_id[40]; /* of the run that will use what waits: init knows it by this tag */
 	uint32_t number; /* init's, of what waits; 0: nothing does */
 	bool joined;     /* and it is a child of a zygote's */
+	struct talk *talk; /* on which init takes an opening, for talk_hand_over(); NULL: none */
 };
 
 enum pool_miss { MISS_NEW_KIND, MISS_EMPTY, MISS_KINDS, MISS_OFF, MISS_COUNT };

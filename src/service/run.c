@@ -11,7 +11,6 @@
 #include "image/image.h"
 #include "native/report.h"
 #include "service/artifacts.h"
-#include "service/counters.h"
 #include "service/kept.h"
 #include "service/problem.h"
 #include "service/put.h"
@@ -141,11 +140,9 @@ static bool is_settled(struct run *r)
 	struct box *b = r->box;
 
 	if (!r->alone || r->evidence.has_verdict || b->killing || !network_is_still(b) ||
-	    b->stored.state != STATE_RUNNING || b->service->store_error[0] ||
-	    !counters_read(&b->created, b->spec.memory_bytes, &b->counters))
+	    b->stored.state != STATE_RUNNING || b->service->store_error[0])
 		return false;
-	b->has_counters = true;
-	return true;
+	return box_read_counters(b);
 }
 
 static void conclude_now(struct run *r);
@@ -515,6 +512,8 @@ static void start_command(struct run *r)
 		talk_send(r->talk, FRAME_START, &s, sizeof s, strings, size);
 	send_input(r);
 	talk_release(r->talk);
+	if (r->owns_box) /* its code runs meanwhile */
+		box_open_counters(r->box);
 	/* Code inside can stop the workers that hold all of init's conversations: then nothing begins. */
 	if (r->spec.timeout_us < SPEC_UNLIMITED - 1)
 		uv_timer_start(&r->clock, on_clock, r->spec.timeout_us / 1000 + BEGIN_LIMIT_MS, 0);

@@ -192,7 +192,7 @@ static void take_rules(struct call *c)
 	network_spec_done(&b->spec.network);
 	b->spec.network = s->network;
 	s->network = (struct network_spec){0};
-	box_keep_texts(b);
+	b->texts_are_old = true;
 	box_write_again(b);
 	audit(c->service, c->owner, c->session[0] ? c->session : NULL, "network.change",
 	      b->stored.id, box_network_json(&b->spec));

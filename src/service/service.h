@@ -61,7 +61,7 @@ struct service {
 	size_t dying_count;
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;
-	unsigned counters_open; /* boxes whose memory_events stays open */
+	unsigned counters_open; /* boxes whose counters stay open */
 	struct run *runs;       /* that are not ended */
 	struct batch *batches;
 	struct call *shared; /* that came to a port by a share (port_share.c) */

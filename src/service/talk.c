@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/cleanup.h"
+
 enum { OUT_ENOUGH = 256 << 10 };
 
 struct talk {
@@ -16,7 +18,7 @@ struct talk {
 	int fd;
 	const struct talk_ops *ops;
 	void *data;
-	struct frame_reader reader;
+	struct frame_reader *reader; /* bytes that wait: for the rest of a frame, or while paused; NULL: none */
 	char *out;
 	size_t out_size, out_room;
 	int watched;
@@ -24,6 +26,10 @@ struct talk {
 	bool paused, raw, closed, told_to_wait, finish, saw_end;
 	bool inside; /* a callback runs: free later */
 };
+
+/* What comes is read here, and most often it is whole: only who has to keep something gets a reader of its own. The loop
+ * hands out one talk's bytes at a time. */
+static struct frame_reader common;
 
 static void on_ready(uv_poll_t *p, int status, int events);
 
@@ -34,6 +40,7 @@ static void on_closed(uv_handle_t *h)
 	if (--t->handles > 0)
 		return;
 	close(t->fd);
+	free(t->reader);
 	free(t->out);
 	free(t);
 }
@@ -91,34 +98,57 @@ static void watch(struct talk *t)
 }
 
 /* Hand out the frames that are complete. */
-static void deliver(struct talk *t)
+static void deliver_from(struct talk *t, struct frame_reader *reader)
 {
 	const unsigned char *payload;
 	struct frame f;
 	int r;
 
 	while (!t->closed && !t->paused && !t->raw &&
-	       (r = frame_reader_next(&t->reader, &f, &payload)) != 0) {
+	       (r = frame_reader_next(reader, &f, &payload)) != 0) {
 		if (r < 0) {
 			end(t, r);
 			return;
 		}
 		t->ops->on_frame(t, &f, payload);
 		if (!t->closed)
-			frame_reader_done(&t->reader, &f);
+			frame_reader_done(reader, &f);
 	}
-	if (!t->closed && !t->paused && t->raw && t->reader.filled) {
-		size_t n = t->reader.filled;
+	if (!t->closed && !t->paused && t->raw && reader->filled) {
+		size_t n = reader->filled;
 
-		t->reader.filled = 0;
-		t->ops->on_raw(t, t->reader.buffer, n);
+		reader->filled = 0;
+		t->ops->on_raw(t, reader->buffer, n);
 	}
+}
+
+static void deliver(struct talk *t)
+{
+	if (t->reader)
+		deliver_from(t, t->reader);
+}
+
+/* What is left in the common reader is this talk's. */
+static void keep_rest(struct talk *t)
+{
+	size_t rest = TAKE(common.filled, 0);
+
+	if (t->closed || rest == 0)
+		return;
+	t->reader = malloc(sizeof *t->reader);
+	if (!t->reader) {
+		end(t, -ENOMEM);
+		return;
+	}
+	memcpy(t->reader->buffer, common.buffer, rest);
+	t->reader->filled = rest;
 }
 
 static void read_some(struct talk *t)
 {
-	size_t room = sizeof t->reader.buffer - t->reader.filled;
-	ssize_t n = room ? recv(t->fd, t->reader.buffer + t->reader.filled, room, 0) : -1;
+	struct frame_reader *reader = t->reader ? t->reader : &common;
+	size_t room = sizeof reader->buffer - reader->filled;
+	ssize_t n = room ? recv(t->fd, reader->buffer + reader->filled, room, 0) : -1;
 
 	if (n < 0 && (!room || errno == EAGAIN || errno == EINTR))
 		return;
@@ -128,11 +158,13 @@ static void read_some(struct talk *t)
 			t->ops->on_raw(t, NULL, 0);
 			return;
 		}
-		end(t, n < 0 ? -errno : t->reader.filled ? -EPROTO : 0);
+		end(t, n < 0 ? -errno : reader->filled ? -EPROTO : 0);
 		return;
 	}
-	t->reader.filled += (size_t)n;
-	deliver(t);
+	reader->filled += (size_t)n;
+	deliver_from(t, reader);
+	if (reader == &common)
+		keep_rest(t);
 }
 
 static void write_some(struct talk *t)
@@ -231,7 +263,7 @@ bool talk_is_quiet(const struct talk *t)
 {
 	char c;
 
-	return !t->closed && !t->saw_end && t->reader.filled == 0 &&
+	return !t->closed && !t->saw_end && !t->inside && !(t->reader && t->reader->filled) &&
 	       recv(t->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -239,6 +271,8 @@ void talk_hand_over(struct talk *t, const struct talk_ops *ops, void *data)
 {
 	t->ops = ops;
 	t->data = data;
+	if (t->reader && !t->reader->filled && !t->inside)
+		free(TAKE_PTR(t->reader));
 }
 
 static bool queue(struct talk *t, const void *data, size_t size)

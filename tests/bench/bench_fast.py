@@ -120,6 +120,25 @@ class Fast:
         good = [int(ns) / 1e9 for ns, status, right in rows if status in ("200", "201") and right == "1"]
         return good, len(rows) - len(good)
 
+    def first_lines(self, address, body, count, gap=0.06):
+        """Seconds from the request until the first line that the code has written is here, of streamed runs."""
+        request, values = Raw.text("POST", "/v1/runs?stream", body), []
+        for _ in range(count):
+            raw, data = Raw(str(address)), b""
+            began = time.perf_counter()
+            raw.sock.sendall(request)
+            while b'"stdout"' not in data:
+                more = raw.sock.recv(65536)
+                if not more:
+                    raise ConnectionError(f"no line came: {data[-300:]!r}")
+                data += more
+            values.append(time.perf_counter() - began)
+            while b'"exited"' not in data:
+                data += raw.sock.recv(65536)
+            raw.close()
+            time.sleep(gap)
+        return values
+
     def runner(self, programs, rounds):
         """{name: (stdin, argv)}: milliseconds of each, taking turns."""
         path = self.folder / "list"
@@ -364,14 +383,16 @@ class Fast:
             self.ask(s.sock, body, count=5, gap_us=500000)
             self.settle(s, 1)
             values, _ = self.ask(s.sock, body, count=min(self.args.count, 200), gap_us=60000)
-            first = self.times("zygote with numpy and pandas: print(1)", values)["p50"]
+            self.times("zygote with numpy and pandas: print(1)", values)
+            self.settle(s, 1)
+            first = self.times("zygote with numpy and pandas: its first line", self.first_lines(s.sock, body, min(self.args.count, 200)))["p50"]
             heavy = {"language": "python", "code": PANDAS}
             values, _ = self.ask(s.sock, heavy, count=min(self.args.count, 100), gap_us=60000, wanted='"stdout":"3\\n"')
             self.times("zygote with numpy and pandas: a sum of a DataFrame", values)
         cold = self.runner({"python3 -, importing numpy and pandas": (str(script), [PYTHON, "-"])}, 8)
         for name, values in cold.items():
             self.times(name, values)
-        self.goal("zygote with numpy and pandas: first line, whole answer", first, "ms", "<= 1.5", first <= 1.5)
+        self.goal("zygote with numpy and pandas: the child's first line", first, "ms", "<= 1.5", first <= 1.5)
 
     # ---- all
 

@@ -164,6 +164,10 @@ class Run:
         return self
 
 
+def take_payload(number, flags=None, limit_ms=0, keep=65536):
+    return struct.pack("<4IQ", number, HEAD if flags is None else flags, limit_ms, 0, keep)
+
+
 class Sandbox:
     """A kept sandbox: keep(1) with OPTIONS of `cloche run`."""
 
@@ -224,7 +228,7 @@ class Sandbox:
 
     def take(self, number, data=b"", flags=None, limit_ms=0, keep=65536):
         """The conversation that uses it, its stdin at its end after DATA."""
-        c = self.talk("TAKE", struct.pack("<4IQ", number, HEAD if flags is None else flags, limit_ms, 0, keep))
+        c = self.talk("TAKE", take_payload(number, flags, limit_ms, keep))
         with contextlib.suppress(BrokenPipeError):  # refused already: that is still to be heard
             if data:
                 c.say("DATA", data)

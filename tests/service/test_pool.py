@@ -84,6 +84,33 @@ def test_the_second_of_a_kind_finds_one_prepared(pool):
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 
 
+def sockets(pid):
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(fd))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def test_what_waits_is_taken_by_the_conversation_that_prepared_it():
+    """No connection has to be made for a run: the one that is there before it lasts through it, and no longer."""
+    with services.Service({"pool": 1, "pool_floor": 1}) as one:
+        pid = one.running("cloched")[0]
+        before = sockets(pid)
+        run(one.root, **PYTHON)
+        settled(one)
+        kept = sockets(pid) - before
+        assert len(kept) == 1
+        slow = threading.Thread(target=run, args=(services.Client(one.sock), ), kwargs={"language": "python", "code": "import time; time.sleep(2)"})
+        slow.start()
+        contract.until(lambda: metric(one.root, "cloche_pool_interpreter_hits_total") == 1, 20)
+        time.sleep(0.5)
+        assert kept <= sockets(pid)
+        slow.join()
+        settled(one)
+        assert not kept & sockets(pid)
+
+
 def test_RE_02_each_is_used_once(pool):
     """Ids, machine ids, boot of the interpreter: none is seen twice, and nothing that one leaves is found by another."""
     code = """

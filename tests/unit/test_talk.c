@@ -12,10 +12,17 @@
 /* ---- memory that runs out: allocations fail while this is set ---- */
 
 static bool no_memory;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
 void *__real_realloc(void *p, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+	return no_memory ? NULL : __real_malloc(size);
+}
 
 void *__wrap_realloc(void *p, size_t size)
 {
@@ -222,6 +229,78 @@ static void test_frames_split_at_every_byte(void **state)
 		turn(m);
 	}
 	assert_string_equal(m->log, want);
+}
+
+/* What is whole is read where every talk's is: what is not stays with its own. */
+static void test_two_in_pieces(void **state)
+{
+	static const char want[] = "4/1:hello 4/2:x ";
+	struct meeting *m = *state, other = {.peer = -1};
+	struct err e = {0};
+	char data[64];
+	size_t size = add(data, 0, FRAME_DATA, 1, "hello");
+
+	size = add(data, size, FRAME_DATA, 2, "x");
+	meet(m);
+	other.talk = talk_open(&m->loop, m->path, &ops, &other, &e);
+	assert_non_null(other.talk);
+	other.peer = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	for (size_t i = 0; i < size; i++) {
+		peer_sends(m, data + i, 1);
+		turn(m);
+		peer_sends(&other, data + i, 1);
+		turn(m);
+	}
+	assert_string_equal(m->log, want);
+	assert_string_equal(other.log, want);
+	talk_close(other.talk);
+	close(other.peer);
+	turn(m);
+}
+
+static struct talk *looked_at;
+static bool was_quiet;
+
+static void look(struct talk *t, const struct frame *f, const unsigned char *payload)
+{
+	(void)f;
+	(void)payload;
+	looked_at = t;
+	was_quiet = talk_is_quiet(t);
+}
+
+/* One that is kept for the next is used only if nothing was said on it. */
+static void test_quiet(void **state)
+{
+	static const struct talk_ops looks = {look, NULL, NULL, on_end};
+	struct meeting *m = *state;
+	char data[64];
+	size_t size = add(data, 0, FRAME_DONE, 0, "");
+
+	meet(m);
+	assert_true(talk_is_quiet(m->talk));
+	peer_sends(m, data, size);
+	assert_false(talk_is_quiet(m->talk)); /* in the socket */
+	turn(m);
+	assert_true(talk_is_quiet(m->talk));
+	peer_sends(m, data, 3);
+	turn(m);
+	assert_false(talk_is_quiet(m->talk)); /* half of a frame */
+	peer_sends(m, data + 3, size - 3);
+	turn(m);
+	assert_int_equal(m->frames, 2);
+	assert_true(talk_is_quiet(m->talk));
+	talk_hand_over(m->talk, &looks, m);
+	peer_sends(m, data, size);
+	turn(m);
+	assert_ptr_equal(looked_at, m->talk);
+	assert_false(was_quiet); /* more of it may be in our hands */
+	assert_int_equal(m->frames, 2);
+	assert_true(talk_is_quiet(m->talk));
+	close(TAKE(m->peer, -1));
+	assert_false(talk_is_quiet(m->talk)); /* hung up */
+	turn(m);
+	assert_true(m->ended);
 }
 
 static void ends_with(struct meeting *m, const char *data, size_t size, bool close_it, int error)
@@ -525,6 +604,19 @@ static void test_no_memory(void **state)
 	assert_true(m->ended); /* half a frame is no conversation */
 	peer_takes(m);
 	assert_int_equal(recv(m->peer, big, 1, 0), 0);
+	/* nor is one whose first half cannot be kept */
+	meet(m);
+	frame_encode((unsigned char *)big, FRAME_DONE, 0, 0);
+	peer_sends(m, big, 3);
+	no_memory = true;
+	turn(m);
+	no_memory = false;
+	assert_true(m->ended);
+	assert_int_equal(m->error, -ENOMEM);
+	meet(m); /* and the next one finds nothing of it */
+	peer_sends(m, big, FRAME_HEADER_SIZE);
+	turn(m);
+	assert_string_equal(m->log, "104/0: ");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -533,6 +625,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_frames_split_at_every_byte),
+		TEST(test_two_in_pieces),
+		TEST(test_quiet),
 		TEST(test_rules_are_kept),
 		TEST(test_nobody_listens),
 		TEST(test_a_peer_closes_with_unread_data),

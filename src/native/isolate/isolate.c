@@ -38,12 +38,13 @@ static const struct step sandbox_steps[] = {
 	{"pivot", isolate_pivot, NULL},
 	{"net", isolate_network_made, NULL}, /* rootless: its maker shares our memory, and ... */
 	{"time", isolate_time, "time"},      /* ... only a process alone in its memory may enter */
+	{"limits", isolate_rlimits, "rlimits"}, /* here, as the network is still being made */
+	{"landlock", isolate_landlock_rules, "landlock"}, /* so; of the merged tree, not its layers */
 	{"net", isolate_network_receive, NULL}, /* as real root; as late as can be */
 	{"net", isolate_network_enter, NULL},   /* as real root: the sandbox owns no namespace */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
-	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */
-	{"landlock", isolate_landlock, "landlock"},  /* on the merged tree, not on its layers */
+	{"landlock", isolate_landlock, "landlock"},
 	{"capabilities", isolate_capabilities, "caps"},
 	{"descriptors", isolate_descriptors, NULL}, /* last: nothing opened above may stay */
 };
@@ -70,6 +71,7 @@ static const struct step cell_steps[] = {
 	{"time", isolate_cell_time, "time"},    /* whoever joins has rights in that one only */
 	{"limits", isolate_rlimits, "rlimits"},
 	{"privileges", isolate_no_new_privs, "nnp"},
+	{"landlock", isolate_landlock_rules, "landlock"},
 	{"landlock", isolate_landlock, "landlock"},
 	{"capabilities", isolate_capabilities, "caps"},
 	{"descriptors", isolate_descriptors, NULL},

@@ -29,6 +29,7 @@ struct isolation {
 	int netns; /* the network namespace until it is entered; cells and zygotes are given it */
 	bool keep_ruleset;              /* Landlock's, for who joins later */
 	int ruleset;                    /* -1: none */
+	int own_ruleset;                /* from its rules to its enforcement */
 	int tmpfs_dirs[PLAN_MAX_TMPFS]; /* handed to the supervisor with READY */
 	char object[200];               /* what the running step is about, for the error */
 };
@@ -61,7 +62,8 @@ int isolate_pivot(struct isolation *s);           /* pivot.c: the host's tree is
 int isolate_userns_enter(struct isolation *s);    /* userns.c: ids and cgroup namespace */
 int isolate_rlimits(struct isolation *s);         /* rlimits.c */
 int isolate_no_new_privs(struct isolation *s);    /* capabilities.c */
-int isolate_landlock(struct isolation *s);        /* landlock.c */
+int isolate_landlock_rules(struct isolation *s);  /* landlock.c: made ... */
+int isolate_landlock(struct isolation *s);        /* ... and in force */
 int isolate_capabilities(struct isolation *s);    /* capabilities.c */
 int isolate_descriptors(struct isolation *s);     /* descriptors.c */
 int isolate_tree_take(struct isolation *s);       /* tree.c: the mounts as one descriptor */

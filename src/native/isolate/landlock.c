@@ -181,11 +181,11 @@ static int make(struct isolation *s, uint64_t scopes)
 	return r;
 }
 
-int isolate_landlock(struct isolation *s)
+int isolate_landlock_rules(struct isolation *s)
 {
 	uint64_t scopes = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
-	int ruleset, r = 0;
 
+	s->own_ruleset = -1;
 	if (s->plan->landlock_abi == 0)
 		return 0;
 	if (s->keep_ruleset) {
@@ -196,11 +196,18 @@ int isolate_landlock(struct isolation *s)
 		 * it. In its pid namespace there is nobody else to send one to. */
 		scopes &= ~(uint64_t)SCOPE_SIGNAL;
 	}
-	ruleset = make(s, scopes);
-	if (ruleset < 0)
-		return ruleset;
-	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+	s->own_ruleset = make(s, scopes);
+	return s->own_ruleset < 0 ? s->own_ruleset : 0;
+}
+
+int isolate_landlock(struct isolation *s)
+{
+	int r = 0;
+
+	if (s->plan->landlock_abi == 0)
+		return 0;
+	if (syscall(SYS_landlock_restrict_self, s->own_ruleset, 0) < 0)
 		r = step_failed(s, errno, "enforce the ruleset");
-	close(ruleset);
+	close(s->own_ruleset);
 	return r;
 }

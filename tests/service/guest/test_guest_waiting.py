@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conversation import ATTACH, HEAD, LOSSLESS, STDIN, TAIL, WAITS, Failed, Run
+from conversation import ATTACH, HEAD, LOSSLESS, STDIN, TAIL, WAITS, Failed, Run, take_payload
 
 
 def refused(call, number):
@@ -26,6 +26,25 @@ def test_it_runs_what_it_is_given(box):
     r = used(box, waiting.number, b"echo $$ $0; cat; exit 3\n")
     assert r.out == f"{waiting.pid} bash\n".encode() and r.ended.status == 3 and r.number == waiting.number
     assert [c.tag for c in box.list() if c.number == waiting.number] == ["run_1"]
+
+
+def test_it_is_taken_where_it_was_started(box):
+    """Who has prepared it need not connect for that; what does not wait is hung up on."""
+    with box.start(["bash", "-s"], WAITS | STDIN | HEAD, keep=1) as c:
+        waiting = Run().take(c.hear("BEGUN"))
+        assert c.hear("DONE")
+        time.sleep(0.3)
+        c.say("TAKE", take_payload(waiting.number)).say("DATA", b"echo here; exit 3\n").say("EOF")
+        r = Run().until_end(c)
+        assert (r.out, r.ended.status, r.number) == (b"here\n", 3, waiting.number) and c.hung_up()
+    with box.start(["bash", "-s"], WAITS | STDIN | HEAD, keep=1) as c:
+        waiting = Run().take(c.hear("BEGUN"))
+        assert c.hear("DONE")
+    assert used(box, waiting.number, b"echo by another\n").out == b"by another\n"
+    with box.start(["sleep", "1000"], TAIL) as c:
+        background = Run().take(c.hear("BEGUN"))
+        assert c.hung_up()
+    box.kill(background.number, signal.SIGKILL)
 
 
 def test_only_once(box):
