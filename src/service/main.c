@@ -318,6 +318,8 @@ static int start(struct service *v, struct err *e)
 	v->again.data = v;
 	uv_timer_init(&v->loop, &v->forgetting);
 	v->forgetting.data = v;
+	uv_timer_init(&v->loop, &v->tidying);
+	v->tidying.data = v;
 	uv_timer_init(&v->loop, &v->sharing);
 	v->sharing.data = v;
 	uv_timer_init(&v->loop, &v->housekeeping);

@@ -86,6 +86,16 @@ void store_failed(struct service *v, const struct err *e)
 	v->store_missed = true;
 }
 
+/* Without a commit for so long nobody seems to come: the disk may take its time. */
+#define QUIET_MS 5
+
+static void on_quiet(uv_timer_t *t)
+{
+	struct service *v = t->data;
+
+	store_tidy(v->store);
+}
+
 int service_commit(struct service *v)
 {
 	struct err e = {0};
@@ -101,6 +111,8 @@ int service_commit(struct service *v)
 		v->store_error[0] = '\0';
 	}
 	v->store_wrote = false;
+	if (store_is_untidy(v->store))
+		uv_timer_start(&v->tidying, on_quiet, QUIET_MS, 0);
 	return missed ? -1 : 0;
 }
 

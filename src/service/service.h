@@ -61,6 +61,7 @@ struct service {
 	size_t dying_count;
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;
+	uv_timer_t tidying;     /* the store, when nothing has been committed for a moment */
 	unsigned counters_open; /* boxes whose counters stay open */
 	struct run *runs;       /* that are not ended */
 	struct batch *batches;

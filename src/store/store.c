@@ -30,7 +30,43 @@ enum {
 	CHECK_MAX_US =
 		2000000, /* a start may wait so long for the check; it goes on unfinished then */
 	CHECK_STEPS = 10000, /* of SQLite's machine between two looks at the clock: about 1 ms */
+	/* Frames of the log that are brought home by a commit at the latest, and when there is time. It takes the disk
+	 * several milliseconds, so each time should be worth it. */
+	LOG_MOST = 4000,
+	LOG_WORTH = 1500,
 };
+
+static void bring_home(struct store *s)
+{
+	/* What a reader holds back, or the disk refuses, stays in the log, where it is as safe. */
+	(void)sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+	s->log_home = s->log_frames;
+}
+
+static int on_log(void *store, sqlite3 *db, const char *name, int frames)
+{
+	struct store *s = store;
+
+	(void)db;
+	(void)name;
+	if (frames < s->log_home) /* it began anew */
+		s->log_home = 0;
+	s->log_frames = frames;
+	if (frames >= LOG_MOST)
+		bring_home(s);
+	return SQLITE_OK;
+}
+
+bool store_is_untidy(const struct store *s)
+{
+	return s->log_frames - s->log_home >= LOG_WORTH;
+}
+
+void store_tidy(struct store *s)
+{
+	if (store_is_untidy(s) && sqlite3_get_autocommit(s->db))
+		bring_home(s);
+}
 
 /* The path without links, so that SQLite can refuse any (NOFOLLOW), and the open folder. */
 static int open_folder(struct store *s, const char *folder, bool make, struct err *e)
@@ -105,7 +141,7 @@ static int set_up(struct store *s, struct err *e)
 	/* Half of the usual page: what a commit writes are mostly single rows of seven trees. */
 	static const char writer[] =
 		"PRAGMA page_size = 2048; PRAGMA journal_mode = WAL;"
-		"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;";
+		"PRAGMA synchronous = NORMAL;";
 	char limit[64];
 
 	snprintf(limit, sizeof limit, "PRAGMA journal_size_limit = %d", WAL_KEPT_BYTES);
@@ -118,6 +154,8 @@ static int set_up(struct store *s, struct err *e)
 	if (s->lock_fd >= 0 && (sqlite3_exec(s->db, writer, NULL, NULL, NULL) != SQLITE_OK ||
 				sqlite3_exec(s->db, limit, NULL, NULL, NULL) != SQLITE_OK))
 		return db_error(s->db, s->path, "open", e);
+	if (s->lock_fd >= 0)
+		sqlite3_wal_hook(s->db, on_log, s);
 	return 0;
 }
 

@@ -40,6 +40,12 @@ int store_begin(struct store *s, struct err *e) must_check;  /* does nothing whe
 int store_commit(struct store *s, struct err *e) must_check; /* does nothing when none is open */
 void store_rollback(struct store *s); /* forget the open transaction, or the failed one */
 
+/* What is committed lies in a log, safe from a crash of ours, until it is brought home into state.db: that waits for the disk,
+ * several milliseconds. A commit does it when the log has become long; the store is untidy when it would be worth
+ * it, and store_tidy() does it when nobody waits. */
+bool store_is_untidy(const struct store *s);
+void store_tidy(struct store *s);
+
 struct stored_sandbox {
 	char id[40];
 	char *owner;   /* "uid:1000" or "key:key_…" */

@@ -515,6 +515,78 @@ static void test_a_commit_larger_than_the_memory(void **state)
 	scratch_remove(copy);
 }
 
+static off_t size_of(const struct scratch *t, const char *name)
+{
+	char path[300];
+	struct stat st;
+
+	snprintf(path, sizeof path, "%s/%s", t->path, name);
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
+}
+
+static void commit_rows(struct scratch *t, int from, int count)
+{
+	struct err e = {0};
+
+	for (int i = from; i < from + count; i++) {
+		must(store_begin(t->store, &e), e);
+		put_run(t->store, i, "{}");
+		must(store_commit(t->store, &e), e);
+	}
+}
+
+static int commit_until_untidy(struct scratch *t, int from)
+{
+	while (!store_is_untidy(t->store)) {
+		assert_true(from < 5000);
+		commit_rows(t, from++, 1);
+	}
+	return from;
+}
+
+/* The log is brought home when its owner says that there is time, and else by a commit before it is much too long. */
+static void test_the_log_is_brought_home(void **state)
+{
+	enum { FRAME = 2048 + 24, MOST = 5000 * FRAME };
+	struct scratch t;
+	off_t before, log;
+	sqlite3 *reader;
+	char path[300];
+	int n;
+
+	(void)state;
+	scratch_open(&t);
+	before = size_of(&t, "state.db");
+	n = commit_until_untidy(&t, 0);
+	assert_true(n > 100);
+	assert_true(size_of(&t, "state.db") == before);
+	log = size_of(&t, "state.db-wal");
+	assert_true(log < MOST / 2);
+	store_tidy(t.store);
+	assert_false(store_is_untidy(t.store));
+	assert_true(size_of(&t, "state.db") > before);
+	commit_rows(&t, n, 50); /* the log begins anew, in its old place */
+	assert_true(size_of(&t, "state.db-wal") == log);
+	assert_false(store_is_untidy(t.store));
+	/* what a reader still sees stays in it: to try again is worth it only after as much again */
+	snprintf(path, sizeof path, "%s/state.db", t.path);
+	assert_int_equal(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM runs", NULL, NULL, NULL),
+			 SQLITE_OK);
+	n = commit_until_untidy(&t, n + 50);
+	store_tidy(t.store);
+	assert_false(store_is_untidy(t.store));
+	commit_rows(&t, n, 20);
+	assert_false(store_is_untidy(t.store));
+	n = commit_until_untidy(&t, n + 20);
+	sqlite3_close(reader);
+	/* nobody says anything */
+	commit_rows(&t, n, 4000);
+	assert_true(size_of(&t, "state.db-wal") < MOST);
+	scratch_close(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -529,6 +601,7 @@ int main(void)
 		cmocka_unit_test(test_full_disk),
 		cmocka_unit_test(test_each_commit_is_in_the_file),
 		cmocka_unit_test(test_a_commit_larger_than_the_memory),
+		cmocka_unit_test(test_the_log_is_brought_home),
 	};
 
 	return cmocka_run_group_tests_name("store-file", tests, NULL, NULL);
