@@ -491,7 +491,8 @@ static int make_room(struct redactor *r, size_t size)
 	size_t held = r->end - r->begin;
 
 	if (held + size <= r->capacity) {
-		memmove(r->data, r->data + r->begin, held);
+		if (held)
+			memmove(r->data, r->data + r->begin, held);
 	} else {
 		char *data = malloc(held + size);
 

@@ -345,7 +345,7 @@ static int forget(struct kept *k, uint32_t number)
 	gone = *m;
 	if (!gone || !gone->over)
 		return gone ? -EBUSY : -ESRCH;
-	for (struct conversation *o = k->slots; o < k->slots + CONVERSATIONS_MAX; o++)
+	EACH_CONVERSATION(k, o)
 		if (o->command == gone) {
 			o->command = NULL;
 			o->more = NULL;
@@ -381,7 +381,7 @@ static bool input_is_cut(const struct kept *k, const struct command *m)
 {
 	if (m->in < 0 || m->flags & START_PTY)
 		return false;
-	for (const struct conversation *o = k->slots; o < k->slots + CONVERSATIONS_MAX; o++)
+	EACH_CONVERSATION(k, o)
 		if (o->fd >= 0 && o->command == m && o->takes_input)
 			return false;
 	return true;

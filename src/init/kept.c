@@ -334,8 +334,10 @@ static void accept_all(struct kept *k)
 				errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
 			return;
 		}
-		while (c->fd >= 0 || c->worker > 0)
+		while (c < k->slots + k->used && (c->fd >= 0 || c->worker > 0))
 			c++;
+		if (c == k->slots + k->used)
+			k->used++;
 		*c = (struct conversation){.fd = fd,
 					   .payload = c->payload,
 					   .room = c->room,
@@ -349,7 +351,7 @@ static void accept_all(struct kept *k)
 
 static void worker_ended(struct kept *k, pid_t pid)
 {
-	for (struct conversation *c = k->slots; c < k->slots + CONVERSATIONS_MAX; c++)
+	EACH_CONVERSATION(k, c)
 		if (c->worker == pid) {
 			c->worker = 0;
 			k->open_count--;
@@ -389,7 +391,7 @@ static size_t add_conversations(struct kept *k, struct pollfd *p, struct convers
 {
 	size_t n = 0;
 
-	for (struct conversation *c = k->slots; c < k->slots + CONVERSATIONS_MAX; c++) {
+	EACH_CONVERSATION(k, c) {
 		if (c->fd < 0)
 			continue;
 		if (!c->opened && c->opening_until < *until_us / 1000)
@@ -459,7 +461,7 @@ static void turn(struct kept *k)
 		serve_conversation(k, who[i], &p[FIXED + i], now);
 	if (p[1].revents)
 		accept_all(k);
-	for (struct conversation *c = k->slots; c < k->slots + CONVERSATIONS_MAX; c++)
+	EACH_CONVERSATION(k, c)
 		if (c->fd >= 0)
 			pump(k, c);
 }
@@ -472,8 +474,6 @@ void guest_keep(struct guest *g, int listener)
 	kept.g = g;
 	kept.listener = listener;
 	kept.born_us = guest_now_us();
-	for (struct conversation *c = kept.slots; c < kept.slots + CONVERSATIONS_MAX; c++)
-		c->fd = -1;
 	if (fcntl(listener, F_SETFL, O_NONBLOCK) < 0 ||
 	    frame_send(g->control, FRAME_DONE, 0, NULL, 0, NULL, 0) < 0)
 		_exit(1);

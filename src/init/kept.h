@@ -66,13 +66,17 @@ struct kept {
 	int listener;
 	bool accept_later; /* no descriptors just now */
 	int64_t born_us;
-	unsigned open_count; /* slots in use */
-	struct conversation slots[CONVERSATIONS_MAX];
+	unsigned open_count;                          /* slots in use */
+	unsigned used;                                /* slots that ever were: no other is looked at */
+	struct conversation slots[CONVERSATIONS_MAX]; /* or even touched: a prepared sandbox needs one */
 	struct command *commands; /* by number */
 	unsigned command_count;
 	uint32_t last_number;
 	int64_t look_ms; /* when the room in the writable places is looked at next */
 };
+
+#define EACH_CONVERSATION(k, c) \
+	for (__typeof__(&(k)->slots[0]) c = (k)->slots; c < (k)->slots + (k)->used; c++)
 
 /* kept.c: put a frame in line; false: no room (never for the first frames after out was empty). */
 bool conversation_put(struct conversation *c, enum frame_type type, unsigned stream,

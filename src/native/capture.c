@@ -52,7 +52,8 @@ struct message {
 
 in_clone_child static void add(struct message *m, const void *data, uint32_t size)
 {
-	memcpy(m->data + m->size, data, size);
+	if (size)
+		memcpy(m->data + m->size, data, size);
 	m->size += size;
 	while (m->size % NLA_ALIGNTO)
 		m->data[m->size++] = 0;
