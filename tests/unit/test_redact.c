@@ -150,7 +150,8 @@ static size_t feed(const char *text, size_t size, size_t piece, char *to)
 		n = piece && piece < size - at ? piece : size - at;
 		last = at + n == size;
 		assert_int_equal(redactor_feed(r, text + at, n, last, &out, &got), 0);
-		memcpy(to + used, out, got);
+		if (got)
+			memcpy(to + used, out, got);
 		used += got;
 		if (last)
 			break;
