@@ -10,7 +10,7 @@
 
 /* What ends at once is told of in one piece: each of its ends would wake us, and each time the service. An interpreter
  * needs half of its time for its end. Who wants output as it comes (KEEP_LOSSLESS) hears of it at once. */
-enum { HOLD_US = 500, HOLD_TAKEN_US = 1000 };
+enum { HOLD_US = 500, HOLD_CODE_US = 1000 };
 
 /* The terminal's ends: ours is there twice, for reading and for writing. */
 static int open_terminal(const struct kept *k, struct command *m, const struct start_record *start,
@@ -169,12 +169,12 @@ static void begin(struct kept *k, struct conversation *c, struct command *m)
 	}
 	tell_begun(c, m);
 	if (m->flags & START_ATTACH) {
-		attach_starter(c, m, HOLD_US);
+		attach_starter(c, m, m->flags & START_JOINED ? HOLD_CODE_US : HOLD_US);
 		return;
 	}
 	/* Who has started what waits may take it on this conversation. */
-	c->again = m->flags & START_WAITS && !c->half &&
-		   conversation_put(c, FRAME_DONE, 0, NULL, 0);
+	c->again =
+		m->flags & START_WAITS && !c->half && conversation_put(c, FRAME_DONE, 0, NULL, 0);
 	c->over = !c->again;
 }
 
@@ -268,5 +268,5 @@ void command_take(struct kept *k, struct conversation *c, char *payload, uint32_
 	}
 	start_clock(m, t.limit_ms);
 	tell_begun(c, m);
-	attach_starter(c, m, HOLD_TAKEN_US);
+	attach_starter(c, m, HOLD_CODE_US);
 }

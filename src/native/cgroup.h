@@ -69,6 +69,8 @@ int cgroup_create_v1(struct cgroup *c, const struct spec *s, int *ret_fds, size_
 /* Lift the CPU limit and kill everything inside, at once. */
 void cgroup_kill(struct cgroup *c);
 
+/* cgroup_count.c. The number behind "key " in a line of a file in this directory, or with "" the only one; UINT64_MAX: none. */
+uint64_t cgroup_count(int dir, const char *file, const char *key);
 uint64_t cgroup_cpu_us(const struct cgroup *c);
 void cgroup_read(const struct cgroup *c, struct cgroup_counters *ret);
 

@@ -32,8 +32,8 @@
 enum { TAG_SIZE = 40, WATCH_NAME_MAX = 4096 };
 
 /* Followed by NUL-terminated strings: workdir, then argc arguments, then envc entries. Answer: BEGUN;
- * with START_ATTACH then DATA (stream 1, 2), EOF per stream, ENDED; else hung up on. Without START_STDIN a
- * DONE behind ENDED, and with START_WAITS one behind BEGUN, says that another opening is taken on this conversation. Only what is kept is
+ * with START_ATTACH then DATA (stream 1, 2), EOF per stream, ENDED; else hung up on. A DONE says that another
+ * opening is taken on this conversation: without START_STDIN it comes behind ENDED, with START_WAITS behind BEGUN. Only what is kept is
  * sent: with KEEP_HEAD the first bytes, with KEEP_TAIL an OFFSET before DATA says what was missed. FAILED
  * with EPERM for another user than the sandbox's, EMFILE beyond 1024 commands; the stage is "exec" when
  * there is no such program, "cwd" for the working directory, "fork" when it has too many processes. */

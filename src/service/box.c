@@ -23,7 +23,6 @@
 #define WORK_CPU_US 200u
 
 static void arm(struct box *b);
-static void keep_idle(struct box *b, struct talk *t);
 
 /* ---- finding ---- */
 
@@ -482,7 +481,6 @@ static void made(struct box *b, const struct spawner_created *c)
 	free(TAKE_PTR(b->stored.message));
 	begin_life(b);
 	box_take_image(b);
-	b->texts_are_old = true;
 	put(b);
 	b->service->metrics.sandboxes_created++;
 	histogram_add(&b->service->metrics.create, now_us() - b->asked_us);
@@ -591,10 +589,8 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 	insert(b);
 	snprintf(b->ctl, sizeof b->ctl, "%s/sandboxes/%s/ctl", b->service->config.runtime_dir,
 		 b->stored.id);
-	if (handed.talk) {
-		keep_idle(b, handed.talk);
-		b->idle_ready = true;
-	}
+	if (handed.talk)
+		box_take_idle(b, handed.talk);
 	made(b, &handed.created);
 	return true;
 }
@@ -752,82 +748,6 @@ void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us)
 	put(b);
 	arm(b);
 	event_emit(b->service, "sandbox.renewed", b, NULL, NULL);
-}
-
-struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data, struct err *e)
-{
-	struct talk *t = NULL;
-
-	if (b->idle_ready && talk_is_quiet(b->idle))
-		t = TAKE_PTR(b->idle);
-	if (t)
-		talk_hand_over(t, ops, data);
-	else
-		t = talk_open(&b->service->loop, b->ctl, ops, data, e);
-	b->idle_ready = false;
-	if (!t) {
-		/* A dead one's socket refuses or is not there; anything else is want of something here. */
-		if (e->errnum == ECONNREFUSED || e->errnum == ENOENT)
-			problem_set(e, PROBLEM_SANDBOX_ENDED, "sandbox %s has ended", b->stored.id);
-		else
-			problem_set(e, PROBLEM_UNAVAILABLE, "too much at a time; try again");
-		return NULL;
-	}
-	b->talks++;
-	box_hold(b);
-	return t;
-}
-
-void box_hang_up(struct box *b, struct talk *t)
-{
-	talk_close(t);
-	b->talks--;
-	b->idle_at_us = now_us();
-	box_release(b);
-}
-
-void box_drop_idle(struct box *b)
-{
-	if (b->idle)
-		talk_close(TAKE_PTR(b->idle));
-	b->idle_ready = false;
-}
-
-static void on_idle_frame(struct talk *t, const struct frame *f, const unsigned char *payload)
-{
-	struct box *b = talk_data(t);
-
-	(void)payload;
-	if (f->type == FRAME_DONE && !b->idle_ready)
-		b->idle_ready = true;
-	else
-		box_drop_idle(b);
-}
-
-static void on_idle_end(struct talk *t, int error)
-{
-	struct box *b = talk_data(t);
-
-	(void)error;
-	b->idle = NULL;
-	b->idle_ready = false;
-}
-
-static void keep_idle(struct box *b, struct talk *t)
-{
-	static const struct talk_ops ops = {.on_frame = on_idle_frame, .on_end = on_idle_end};
-
-	box_drop_idle(b);
-	talk_hand_over(t, &ops, b);
-	b->idle = t;
-}
-
-void box_lay_down(struct box *b, struct talk *t)
-{
-	keep_idle(b, t);
-	b->talks--;
-	b->idle_at_us = now_us();
-	box_release(b);
 }
 
 /* ---- after a restart ---- */

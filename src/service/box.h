@@ -27,7 +27,7 @@ struct box {
 	struct box *next; /* in its hash row */
 	struct stored_sandbox stored;
 	struct spec spec;   /* limits and defaults of its commands */
-	bool texts_are_old; /* those of `stored`: something that they tell has changed */
+	bool texts_are_old; /* those of `stored`: they are made anew before they are written */
 	uint64_t disk_bytes;
 	uint64_t life_us; /* 0: never ends by itself */
 	json_t *metadata;
@@ -64,7 +64,7 @@ struct box {
 	struct waiter *made, *resumed, *paused, *counted_again, *gone;
 	int counter_fds[COUNTER_FILES]; /* box_counters.c; -1: not open */
 	bool counters_open;             /* and they may stay so */
-	uint32_t forget[FORGET_MAX]; /* numbers of commands that init may forget (tell.c) */
+	uint32_t forget[FORGET_MAX];    /* numbers of commands that init may forget (tell.c) */
 	unsigned forget_count;
 	struct box *forgetful_next;
 	bool forgetful;      /* waits in the service's list of those */
@@ -108,12 +108,14 @@ int box_touch(struct box *b, struct err *e) must_check;
 /* Its life begins again with these; UINT64_MAX leaves one as it is, 0 is never. */
 void box_renew(struct box *b, uint64_t life_us, uint64_t idle_us);
 
-/* A conversation with its init, which counts as use until box_hang_up(). */
+/* box_talk.c. A conversation with its init, which counts as use until box_hang_up(). */
 struct talk *box_talk(struct box *b, const struct talk_ops *ops, void *data,
 		      struct err *e) must_check;
 void box_hang_up(struct box *b, struct talk *t);
 /* The same, for one whose command has ended: the next conversation may be held on it. */
 void box_lay_down(struct box *b, struct talk *t);
+/* One on which init has said DONE is the box's. */
+void box_take_idle(struct box *b, struct talk *t);
 void box_drop_idle(struct box *b);
 
 /* box_request.c: the request for it. n and c are zero. */
@@ -130,7 +132,6 @@ int box_ask_without_zygote(struct box *b, link_answer done) must_check;
 json_t *box_network_json(const struct spec *s) must_check;
 /* box_json.c: what the store keeps of it as text is made anew from what is in memory, or read back. What
  * holds (`enforced`) is in `created`, which the spawner filled. */
-/* The texts of `stored`, anew. */
 void box_keep_texts(struct box *b);
 void box_keep_enforced(struct box *b);
 void box_keep_enforced_text(struct box *b);

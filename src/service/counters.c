@@ -66,9 +66,8 @@ bool counters_read(const struct spawner_created *c, const int fds[COUNTER_FILES]
 
 uint64_t counters_memory_now(const struct spawner_created *c)
 {
-	_cleanup_close_ int fd = open_beside(c->memory_events, counters_are_v2(c)
-								       ? "memory.current"
-								       : "memory.usage_in_bytes");
+	_cleanup_close_ int fd = open_beside(
+		c->memory_events, counters_are_v2(c) ? "memory.current" : "memory.usage_in_bytes");
 	uint64_t n = cgroup_read_number(fd);
 
 	return n == UINT64_MAX ? 0 : n;

@@ -30,9 +30,9 @@ struct pool_want {
 /* One that is handed over. */
 struct pool_handed {
 	struct spawner_created created;
-	char run_id[40]; /* of the run that will use what waits: init knows it by this tag */
-	uint32_t number; /* init's, of what waits; 0: nothing does */
-	bool joined;     /* and it is a child of a zygote's */
+	char run_id[40];   /* of the run that will use what waits: init knows it by this tag */
+	uint32_t number;   /* init's, of what waits; 0: nothing does */
+	bool joined;       /* and it is a child of a zygote's */
 	struct talk *talk; /* on which init takes an opening, for talk_hand_over(); NULL: none */
 };
 

@@ -139,9 +139,8 @@ static int set_up(struct store *s, struct err *e)
 		"PRAGMA trusted_schema = 0; PRAGMA cell_size_check = 1; PRAGMA foreign_keys = 1;"
 		"PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
 	/* Half of the usual page: what a commit writes are mostly single rows of seven trees. */
-	static const char writer[] =
-		"PRAGMA page_size = 2048; PRAGMA journal_mode = WAL;"
-		"PRAGMA synchronous = NORMAL;";
+	static const char writer[] = "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL;"
+				     "PRAGMA synchronous = NORMAL;";
 	char limit[64];
 
 	snprintf(limit, sizeof limit, "PRAGMA journal_size_limit = %d", WAL_KEPT_BYTES);

@@ -39,7 +39,8 @@ static const struct step sandbox_steps[] = {
 	{"net", isolate_network_made, NULL}, /* rootless: its maker shares our memory, and ... */
 	{"time", isolate_time, "time"},      /* ... only a process alone in its memory may enter */
 	{"limits", isolate_rlimits, "rlimits"}, /* here, as the network is still being made */
-	{"landlock", isolate_landlock_rules, "landlock"}, /* so; of the merged tree, not its layers */
+	{"landlock", isolate_landlock_rules,
+	 "landlock"},                           /* so; of the merged tree, not its layers */
 	{"net", isolate_network_receive, NULL}, /* as real root; as late as can be */
 	{"net", isolate_network_enter, NULL},   /* as real root: the sandbox owns no namespace */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
