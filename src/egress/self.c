@@ -24,6 +24,9 @@
 
 static const struct filter_call allowed[] = {
 #include "egress/self_calls.def"
+#ifdef __SANITIZE_ADDRESS__
+	CALL(sigaltstack) /* a thread begins: its handler's stack */
+#endif
 };
 
 /* resolv.conf(5), nsswitch.conf(5), gai.conf(5); what a resolv.conf that is a link leads to, and where it is made anew. */
