@@ -67,10 +67,9 @@ struct kept {
 	bool accept_later; /* no descriptors just now */
 	int64_t born_us;
 	unsigned open_count; /* slots in use */
-	unsigned used;       /* slots that ever were: no other is looked at */
-	struct conversation
-		slots[CONVERSATIONS_MAX]; /* or even touched: a prepared sandbox needs one */
-	struct command *commands;         /* by number */
+	unsigned used;       /* slots that ever were: no other is touched */
+	struct conversation slots[CONVERSATIONS_MAX];
+	struct command *commands; /* by number */
 	unsigned command_count;
 	uint32_t last_number;
 	int64_t look_ms; /* when the room in the writable places is looked at next */

@@ -5,7 +5,7 @@
  * To open one of the files takes five times as long as to read it: those of a busy sandbox stay open between two of its
  * commands, and those of a one-shot are opened while its code runs.
  */
-#include <unistd.h>
+#include <string.h>
 
 #include "base/fd.h"
 #include "service/box.h"
@@ -39,8 +39,9 @@ static void let_go(struct box *b)
 
 static bool read_one(struct box *b, enum counter_file f, bool keep, struct cgroup_counters *ret)
 {
-	int fds[COUNTER_FILES] = {-1, -1, -1, -1, -1};
+	int fds[COUNTER_FILES];
 
+	memset(fds, -1, sizeof fds);
 	fds[f] = counter_fd(b, f);
 	cgroup_read_files(fds, counters_are_v2(&b->created), UINT64_MAX, ret);
 	if (!b->counters_open && !(keep && keeps_open(b)))

@@ -18,8 +18,7 @@ struct talk {
 	int fd;
 	const struct talk_ops *ops;
 	void *data;
-	struct frame_reader
-		*reader; /* bytes that wait: for the rest of a frame, or while paused; NULL: none */
+	struct frame_reader *reader; /* for bytes that wait; NULL: it needs none */
 	char *out;
 	size_t out_size, out_room;
 	int watched;

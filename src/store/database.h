@@ -25,8 +25,8 @@ struct store {
 	int lock_fd; /* state.lock, held; -1: a reader */
 	bool failed; /* the transaction was rolled back; nothing is written until its end */
 	struct err failure;
-	int log_frames,
-		log_home; /* in the log since it began, and at the last try to bring them home */
+	int log_frames; /* in the log since it began */
+	int log_home;   /* of them, when it was last tried to bring them home */
 	sqlite3_stmt *queries[QUERY_COUNT];
 	struct { /* the last audit row, so that the next one costs no look-up */
 		bool known;

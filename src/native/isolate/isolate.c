@@ -38,10 +38,9 @@ static const struct step sandbox_steps[] = {
 	{"pivot", isolate_pivot, NULL},
 	{"net", isolate_network_made, NULL}, /* rootless: its maker shares our memory, and ... */
 	{"time", isolate_time, "time"},      /* ... only a process alone in its memory may enter */
-	{"limits", isolate_rlimits, "rlimits"}, /* here, as the network is still being made */
-	{"landlock", isolate_landlock_rules,
-	 "landlock"},                           /* so; of the merged tree, not its layers */
-	{"net", isolate_network_receive, NULL}, /* as real root; as late as can be */
+	{"limits", isolate_rlimits, "rlimits"}, /* two while the network is still being made */
+	{"landlock", isolate_landlock_rules, "landlock"}, /* on the merged tree */
+	{"net", isolate_network_receive, NULL},           /* as real root; as late as can be */
 	{"net", isolate_network_enter, NULL},   /* as real root: the sandbox owns no namespace */
 	{"userns", isolate_userns_enter, NULL}, /* after the last mount */
 	{"privileges", isolate_no_new_privs, "nnp"}, /* Landlock asks for it */
