@@ -31,6 +31,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "lib"))
 sys.dont_write_bytecode = True
 import cloche  # noqa: E402
+import proc  # noqa: E402
 import service as services  # noqa: E402
 
 GIGA = 1 << 30
@@ -373,7 +374,7 @@ class Bench:
     def memory(self):
         parts = {"serve": pss(self.service.process.pid)}
         for p in children(self.service.process.pid):
-            name = Path(f"/proc/{p}/comm").read_text().strip()
+            name = proc.name(p)
             if name.startswith("cloche"):
                 parts[name] = parts.get(name, 0) + pss(p)
         return parts

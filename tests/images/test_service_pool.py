@@ -8,8 +8,10 @@ import sysconfig
 import time
 from pathlib import Path
 
+import cloche
 import contract
 import imagelib
+import proc
 import pytest
 import service as services
 from imagelib import DIR, entry
@@ -246,8 +248,8 @@ def test_nothing_is_left(host):
 
 def test_cloched_can_only_look(host, service):
     """Its descriptors of the store's folders lead it nowhere: they are root's alone."""
-    [pid] = [p for p in service.processes() if os.path.basename(os.readlink(f"/proc/{p}/exe")) == "cloched" and
-             any(os.readlink(f"/proc/{p}/fd/{f}").startswith("/var/lib/cloche/images") for f in os.listdir(f"/proc/{p}/fd"))]
+    [pid] = [p for p in service.processes() if proc.executable(p) == "cloched" and
+             any(path.startswith("/var/lib/cloche/images") for path in cloche.fds(p).values())]
     uid = os.stat(f"/proc/{pid}/fdinfo").st_uid or int(re.search(r"Uid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
     for name in (".", "refs", "images"):
         fd = os.open(f"/var/lib/cloche/images/{name}", os.O_PATH | os.O_DIRECTORY)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import cloche
 import imagelib
+import proc
 import pytest
 import registry as registries
 import service as services
@@ -84,14 +85,7 @@ def service(hub):
 
 def pullers(service):
     """cloche-image processes below this service."""
-    return [p for p in service.processes() if b"cloche-image" in (cmdline(p) or b"")]
-
-
-def cmdline(pid):
-    try:
-        return open(f"/proc/{pid}/cmdline", "rb").read()
-    except OSError:
-        return None
+    return [p for p in service.processes() if "cloche-image" in proc.of(p, "cmdline")]
 
 
 def test_run_waits_for_its_image(hub, service):
@@ -234,8 +228,7 @@ def test_cloched_dies_meanwhile(hub, service):
         job = pool.submit(service.root.request, "POST", "/v1/sandboxes", json={"image": NAME}, check=False)
         hub.wait_asked()
         [box] = service.root.get("/v1/sandboxes")["sandboxes"]
-        [cloched] = [p for p in service.processes() if (cmdline(p) or b"").split(b"\0")[0].endswith(b"/cloched")]
-        os.kill(cloched, signal.SIGKILL)
+        os.kill(service.child("cloched"), signal.SIGKILL)
         assert job.exception(20) or job.result().status >= 400
     wait(lambda: not pullers(service), "cloche-image goes on")
     service.wait_ready()

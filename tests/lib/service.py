@@ -27,6 +27,7 @@ from urllib.parse import quote
 import cloche
 import contract
 import openapi
+import proc
 
 # ------------------------------------------------------------------------------------------------------ the client
 
@@ -508,6 +509,10 @@ class Service:
         client = Client(("127.0.0.1", self.port), made["secret"], headers, **more)
         client.key_id, client.secret = made["id"], made["secret"]
         return client
+
+    def child(self, name):
+        """Pid of serve's child of this name (cloched, cloche-spawner), or None while there is none."""
+        return proc.child(self.process.pid, name)
 
     def processes(self):
         """Host pids of everything below serve: cloched, the spawner, and each sandbox with all in it."""

@@ -3,7 +3,6 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import contract
 import pytest
@@ -14,11 +13,6 @@ import service as services
 def mine():
     with services.Service() as one:
         yield one
-
-
-def cloched_of(one):
-    return next((int(p) for p in Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
-                 if Path(f"/proc/{p}/comm").read_text().strip() == "cloched"), None)
 
 
 BUSY = "while :; do :; done"
@@ -39,10 +33,10 @@ def test_limits_hold_for_who_takes_it_up(mine, name):
         asked = pool.submit(lambda: mine.root.request("POST", "/v1/runs", json={"timeout": "60s", "memory": "64m", **body}, check=False))
         running = contract.until(lambda: [r for r in mine.root.get("/v1/runs", limit=1)["runs"] if r["state"] == "running"], 10)
         contract.until(lambda: any(b["state"] == "running" for b in [mine.root.get(f"/v1/sandboxes/{running[0]['sandbox']}")]), 10)
-        before = cloched_of(mine)
+        before = mine.child("cloched")
         os.kill(before, signal.SIGKILL)
         assert asked.exception(20), "its connection was cut"
-    contract.until(lambda: cloched_of(mine) not in (None, before), 10)
+    contract.until(lambda: mine.child("cloched") not in (None, before), 10)
     mine.wait_ready()
     run = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{running[0]['id']}")), 20)
     result = run["result"]
@@ -63,10 +57,10 @@ def test_input_that_nobody_can_send_any_more(mine, kind):
         asked = pool.submit(lambda: mine.root.request("POST", path, json=body, check=False))
         row = contract.until(lambda: next((r for r in mine.root.get("/v1/runs", limit=5)["runs"] if r["state"] == "running"), None), 10)
         contract.until(lambda: mine.root.get(f"/v1/sandboxes/{row['sandbox']}")["state"] == "running", 10)
-        before = cloched_of(mine)
+        before = mine.child("cloched")
         os.kill(before, signal.SIGKILL)
         assert asked.exception(20), "its connection was cut"
-    contract.until(lambda: cloched_of(mine) not in (None, before), 10)
+    contract.until(lambda: mine.child("cloched") not in (None, before), 10)
     mine.wait_ready()
     ended = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{row['id']}")), 10)
     assert ended["result"]["reason"] == "lost" and not ended["result"]["ok"] and ended["result"]["retryable"], ended

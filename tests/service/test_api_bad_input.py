@@ -9,6 +9,7 @@ import threading
 import time
 
 import cloche
+import proc
 import pytest
 import service as services
 from contract import at_once, exited, until
@@ -57,15 +58,7 @@ def auth(tcp):
 
 def rss(service):
     """Resident bytes of cloched."""
-    for pid in service.processes():
-        try:
-            with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == "cloched":
-                    with open(f"/proc/{pid}/statm") as f:
-                        return int(f.read().split()[1]) * 4096
-        except OSError:
-            continue
-    raise AssertionError("no cloched")
+    return int(proc.of(service.child("cloched"), "statm").split()[1]) * 4096
 
 
 @pytest.fixture

@@ -38,9 +38,7 @@ def received(mine, pieces):
 
 
 def rss(mine):
-    pid = next(p for p in Path(f"/proc/{mine.process.pid}/task/{mine.process.pid}/children").read_text().split()
-               if Path(f"/proc/{p}/comm").read_text().strip() == "cloched")
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    return int(Path(f"/proc/{mine.child('cloched')}/statm").read_text().split()[1]) * 4096
 
 
 def test_large_bodies_of_one_caller(mine):

@@ -18,15 +18,6 @@ pytestmark = pytest.mark.needs("native", "service")
 READY_S = 10
 
 
-def child(service, name):
-    with open(f"/proc/{service.process.pid}/task/{service.process.pid}/children") as f:
-        for pid in map(int, f.read().split()):
-            with open(f"/proc/{pid}/comm") as comm:
-                if comm.read().strip() == name[:15]:
-                    return pid
-    raise AssertionError(f"no {name}")
-
-
 def eventually(what, function, seconds=READY_S):
     """FUNCTION's first true value; nothing tells when the service has noticed that there is room again."""
     until = time.monotonic() + seconds
@@ -102,7 +93,7 @@ def test_state_disk_full(small_disk):
     assert box.sh("echo end").out == b"end\n"
     for killed in (False, True):
         if killed:
-            os.kill(child(service, "cloched"), 9)
+            os.kill(service.child("cloched"), 9)
             service.wait_ready()
         for number, result in ran.items():
             stored = service.root.get(f"/v1/runs/{result['id']}")
@@ -175,7 +166,7 @@ def test_descriptors_of_cloched():
     with services.Service() as service:
         box = service.root.box(memory="64m")
         box.put("/workspace/f", b"content")
-        pid = child(service, "cloched")
+        pid = service.child("cloched")
         held = service.root.connection(timeout=10)  # has its descriptor already
 
         def ask(method, path, body=None):
@@ -207,7 +198,7 @@ def test_descriptors_of_cloched():
 def test_descriptors_of_the_spawner():
     with services.Service({"pool": 0}) as service:
         box = service.root.box(memory="64m")
-        pid = child(service, "cloche-spawner")
+        pid = service.child("cloche-spawner")
         before = len(cloche.fds(pid))
         with few_descriptors(pid, 0):
             for _ in range(3):
@@ -248,7 +239,7 @@ def test_streams_that_nobody_reads():
     with services.Service() as service:
         peer = service.root.box(memory="64m")
         flooded = [service.root.box(memory="64m") for _ in range(4)]
-        pid = child(service, "cloched")
+        pid = service.child("cloched")
         calm(peer, 20)
         before = resident(pid)
         with contextlib.ExitStack() as stack:
@@ -272,7 +263,7 @@ def test_downloads_that_nobody_reads():
         peer = service.root.box(memory="64m")
         box = service.root.box(memory="256m")
         box.sh("head -c 100000000 /dev/zero > /workspace/big")
-        pid = child(service, "cloched")
+        pid = service.child("cloched")
         calm(peer, 20)
         before = resident(pid)
         with contextlib.ExitStack() as stack:
@@ -290,7 +281,7 @@ def test_downloads_that_nobody_reads():
 def test_events_that_nobody_reads():
     with services.Service() as service:
         box = service.root.box(memory="64m")
-        pid = child(service, "cloched")
+        pid = service.child("cloched")
         calm(box, 20)
         with contextlib.ExitStack() as stack:
             for _ in range(STREAMS):

@@ -20,6 +20,7 @@ import time
 import uuid
 
 import cloche
+import proc
 import pytest
 import service as services
 from spawner import layout
@@ -56,18 +57,6 @@ class Expect:
     def __init__(self, token, box, reason, code):
         self.token, self.box, self.reason, self.code = token, box, reason, code
         self.answer = None
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as f:
-        return [int(p) for p in f.read().split()]
-
-
-def name_of(pid):
-    with contextlib.suppress(OSError):
-        with open(f"/proc/{pid}/comm") as f:
-            return f.read().strip()
-    return ""
 
 
 def init_of(service, box_id):
@@ -295,7 +284,7 @@ class Killer:
 
     def pids(self, name):
         with contextlib.suppress(OSError):
-            return [p for p in children(self.service.process.pid) if name_of(p) == name[:15]]
+            return [p for p in proc.children(self.service.process.pid) if proc.name(p) == name[:15]]
         return []
 
     def kill_children(self, *names):
@@ -489,7 +478,7 @@ def leftovers(service, realm, patience=10):
             with contextlib.suppress(OSError):
                 with open(f"/proc/{d}/cmdline") as line, open(f"/proc/{d}/cgroup") as group:
                     if here in line.read() or realm + "\n" in group.read():
-                        left.append(f"process {d} ({name_of(d)})")
+                        left.append(f"process {d} ({proc.name(d)})")
         left += [text for text in cloche.mounts().values() if here in text]
         left += [f"{device}: {path}" for path, device in services.loop_devices().items() if here in path]
         if os.path.exists(here):

@@ -18,11 +18,6 @@ import service as services
 IDLE, PER_PEER, CREATES, WORKERS = 5000, 1024, 10_000, 16
 
 
-def child(one, name):
-    return next(int(p) for p in Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
-                if Path(f"/proc/{p}/comm").read_text().strip() == name)
-
-
 def rss_mb(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
@@ -50,7 +45,7 @@ def hung_up(s):
 
 def test_AP_04_5000_idle_connections(descriptors):
     with services.Service({"connections": IDLE + 500}) as one:
-        pid, tenant = child(one, "cloched"), one.key("other")
+        pid, tenant = one.child("cloched"), one.key("other")
         box = tenant.box(memory="64m")
         held = []
         try:
@@ -86,7 +81,7 @@ def test_AP_15_10000_creates_of_one_tenant():
     """The queue and the quota bound them: each is answered, 201 or 429, nothing grows, and another tenant is served meanwhile."""
     with services.Service() as one:
         greedy, other = one.key("greedy", {"sandboxes": 20}), one.key("other")
-        pids = [child(one, name) for name in ("cloched", "cloche-spawner")]
+        pids = [one.child(name) for name in ("cloched", "cloche-spawner")]
         before = [len(cloche.fds(p)) for p in pids]
         statuses, over, left = [], threading.Event(), iter(range(CREATES))
         lock = threading.Lock()

@@ -11,23 +11,12 @@ from pathlib import Path
 
 import cloche
 import contract
+import proc
 import pytest
 import service as services
 from test_faults import init_of
 
 PYTHON = {"language": "python", "code": "print(1)"}
-
-
-def of_process(pid, what):
-    """Its /proc/PID/WHAT, "" when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/{what}").read_text().strip()
-    except OSError:
-        return ""
-
-
-def comm(pid):
-    return of_process(pid, "comm")
 
 
 def metric(client, name):
@@ -266,7 +255,7 @@ def test_one_that_has_died_while_it_waited(pool):
     """The code runs once, in a new interpreter in the same sandbox."""
     run(pool.root, language="bash", code="true", pids_limit=77)
     settled(pool)
-    killed = [p for p in pool.processes() if of_process(p, "cmdline").startswith("bash\0")]
+    killed = [p for p in pool.processes() if proc.of(p, "cmdline").startswith("bash\0")]
     assert killed
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
@@ -281,7 +270,7 @@ def test_a_prepared_sandbox_that_has_died(pool):
     prepared(pool.root, 2)
     settled(pool)
     old = set(os.listdir(pool.folder / "run" / "sandboxes"))
-    inits = [p for p in pool.processes() if "memfd:cloche-in" in comm(p)]
+    inits = [p for p in pool.processes() if "memfd:cloche-in" in proc.name(p)]
     assert len(inits) >= 2
     for pid in inits:
         with contextlib.suppress(OSError):  # those of a nest die with it
@@ -349,7 +338,7 @@ def of_a_zygote(service, code):
 
 
 def zygotes(service):
-    return [p for p in service.processes() if is_python(p) and is_python(parent_of(p))]
+    return [p for p in service.processes() if is_python(p) and is_python(proc.parent(p))]
 
 
 def change_policy(service):
@@ -412,7 +401,7 @@ def test_death_of_the_service_at_any_moment(no_leftovers):
         for _ in range(8):
             time.sleep(0.4)
             for pid in one.processes():
-                if comm(pid) in ("cloched", "cloche-spawner"):
+                if proc.name(pid) in ("cloched", "cloche-spawner"):
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                     break
@@ -447,11 +436,11 @@ def test_death_of_who_makes_them(no_leftovers):
         threads = [threading.Thread(target=work, args=(body, )) for body in (PYTHON, PYTHON, {"command": ["true"], "memory": "61m"})]
         for t in threads:
             t.start()
-        spawner, killed = next(p for p in one.processes() if comm(p) == "cloche-spawner" and comm(parent_of(p)) == "cloche-serve"), 0
+        spawner, killed = one.child("cloche-spawner"), 0
         for i in range(200):
             time.sleep(0.003 + i % 7 * 0.005)
             for pid in one.processes():
-                if killed < 40 and pid != spawner and comm(pid) == "cloche-spawner":
+                if killed < 40 and pid != spawner and proc.name(pid) == "cloche-spawner":
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                         killed += 1
@@ -464,12 +453,8 @@ def test_death_of_who_makes_them(no_leftovers):
         assert spawner in one.processes()
 
 
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def is_python(pid):
-    return of_process(pid, "cmdline").startswith("python3\0")
+    return proc.of(pid, "cmdline").startswith("python3\0")
 
 
 def test_death_of_a_zygote(pool):

@@ -172,11 +172,6 @@ def test_a_command_that_cannot_begin_ends_in_time_and_never_begins(boxes):
     assert box.request("GET", "/files/stat", query={"path": "/workspace/ran"}).status == 404
 
 
-def spawner_of(one):
-    return next((int(p) for p in Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
-                 if Path(f"/proc/{p}/comm").read_text().startswith("cloche-spawner")), None)
-
-
 @pytest.mark.parametrize("what, before, after", [("pause", "running", "running"), ("resume", "paused", "paused")])
 def test_a_pause_that_did_not_come_about_is_an_error(what, before, after):
     """The spawner dies with the request in its hands: 503 with the cause, not 200 and "running"."""
@@ -184,7 +179,7 @@ def test_a_pause_that_did_not_come_about_is_an_error(what, before, after):
         box = one.root.box(memory="64m", resume_on_touch=False)
         if before == "paused":
             box.pause()
-        pid = spawner_of(one)
+        pid = one.child("cloche-spawner")
         os.kill(pid, signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(box.problem, 503, "UNAVAILABLE", "POST", f"/{what}")
@@ -194,7 +189,7 @@ def test_a_pause_that_did_not_come_about_is_an_error(what, before, after):
             problem = asked.result(20)
         assert f"was not {what}d: the spawner went away" in problem["detail"] and problem["retryable"]
         assert box.object()["state"] == after
-        contract.until(lambda: spawner_of(one) not in (None, pid), 10)
+        contract.until(lambda: one.child("cloche-spawner") not in (None, pid), 10)
         done = contract.until(lambda: (lambda a: a.status == 200 and a.json)(box.request("POST", f"/{what}")), 10)
         assert done["state"] == {"pause": "paused", "resume": "running"}[what]
 

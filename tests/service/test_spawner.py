@@ -4,6 +4,7 @@
 Work inside a sandbox is done by a process that the test sends into its cgroup and namespaces (nsenter), so that
 nothing here depends on the guest protocol; what is looked at are the kernel's own numbers.
 """
+import contextlib
 import errno
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 
 import cloche
 import conversation
+import proc
 import spawner
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -268,15 +270,11 @@ def test_a_worker_that_is_killed(server):
     sent = [c.start(disk_bytes=16 * MB) for _ in range(40)]
     hit = 0
     for _ in range(60):  # its own children that are no inits are workers
-        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-        for pid in children:
-            try:
-                if Path(f"/proc/{pid}/comm").read_text() == "cloche-spawner\n":
-                    os.kill(int(pid), 9)
-                    hit += 1
-                    break
-            except OSError:
-                pass
+        pid = proc.child(server.process.pid, "cloche-spawner")
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+                hit += 1
         time.sleep(0.002)
     answers = [c.answer(n) for n in sent]
     assert hit and any(a.type == "REFUSED" and a.errnum == errno.ETIMEDOUT for a in answers)

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import contract
+import proc
 import pytest
 import service as services
-from test_adopted import cloched_of
-from test_pool import comm, metric, parent_of, prepared, settled
+from test_pool import metric, prepared, settled
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 BEGUN = struct.pack("<IBBxxII", 8, 96, 0, 1, 2)
@@ -114,10 +114,10 @@ def test_one_that_says_nothing_after_a_restart(mine):
         contract.until(lambda: any(p["command"][:1] == ["sleep"] for p in box.everything() if isinstance(p["command"], list)) or
                        "sleep" in str(box.everything()), 10)
         with TakenOver(mine, box, silent):
-            before = cloched_of(mine)
+            before = mine.child("cloched")
             os.kill(before, signal.SIGKILL)
             assert asked.exception(20), "its connection was cut"
-            contract.until(lambda: cloched_of(mine) not in (None, before), 10)
+            contract.until(lambda: mine.child("cloched") not in (None, before), 10)
             mine.wait_ready()
             end = contract.until(lambda: (lambda r: r["state"] == "ended" and r)(mine.root.get(f"/v1/runs/{run['id']}")), 15)
     assert end["result"]["reason"] == "lost" and end["result"]["retryable"], end
@@ -134,8 +134,8 @@ def preparing():
         assert one.root.run(language="bash", code="echo 1").out == b"1\n"
         prepared(one.root)
         settled(one)
-        spawner = next(p for p in one.processes() if comm(p) == "cloche-spawner" and comm(parent_of(p)) == "cloche-serve")
-        one.spawner, mine = spawner, cloched_of(one)
+        spawner = one.child("cloche-spawner")
+        one.spawner, mine = spawner, one.child("cloched")
         folders = one.folder / "run" / "sandboxes"
         was = set(os.listdir(folders))
         try:
@@ -184,7 +184,7 @@ def test_one_that_speaks_after_its_end(preparing, says):
     with fake.init:
         go()
         assert fake.told.wait(10)
-        inits = [p for p in one.processes() if "memfd:cloche-in" in comm(p)]
+        inits = [p for p in one.processes() if "memfd:cloche-in" in proc.name(p)]
         assert len(inits) == 1
         os.kill(inits[0], signal.SIGKILL)
         contract.until(lambda: not (folder / "meta").exists(), 10)

@@ -23,11 +23,7 @@ def when(text):
 
 
 def kill_cloched(service):
-    with open(f"/proc/{service.process.pid}/task/{service.process.pid}/children") as f:
-        for pid in f.read().split():
-            with open(f"/proc/{pid}/comm") as comm:
-                if comm.read() == "cloched\n":
-                    os.kill(int(pid), 9)
+    os.kill(service.child("cloched"), 9)
     service.wait_ready(60)
 
 

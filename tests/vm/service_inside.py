@@ -13,6 +13,7 @@ from pathlib import Path
 import cloche
 import contract
 import egress
+import proc
 import pytest
 import service as services
 
@@ -45,16 +46,6 @@ def status_of(pid):
     return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def child(service, name):
-    """Pid of a child of serve, by its name."""
-    text = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text()
-    for pid in map(int, text.split()):
-        with contextlib.suppress(OSError):
-            if status_of(pid)["Name"] == [name]:
-                return pid
-    return None
-
-
 def init_of(service, seconds):
     """The init of the sandbox in which `sleep SECONDS` runs."""
     for pid in service.processes():
@@ -82,7 +73,7 @@ def test_the_limits_are_in_force_and_counted(boxes):
 
 def test_cloched_has_no_privilege(service):
     """And as root not root's user either."""
-    status = status_of(child(service, "cloched"))
+    status = status_of(service.child("cloched"))
     assert status["NoNewPrivs"] == ["1"] and status["Seccomp"] == ["2"] and int(status["CapEff"][0], 16) == 0
     assert (os.geteuid() == 0) == (str(os.geteuid()) not in status["Uid"])
 
@@ -135,9 +126,9 @@ def test_killed_and_adopted(service, boxes, name):
         service.process.wait()
         service.start(SLOW_S)
     else:
-        old = child(service, name)
+        old = service.child(name)
         os.kill(old, signal.SIGKILL)
-        contract.until(lambda: child(service, name) not in (None, old), SLOW_S, "the next one")
+        contract.until(lambda: service.child(name) not in (None, old), SLOW_S, "the next one")
     service.wait_ready(SLOW_S)
     contract.until(lambda: service.root.request("GET", box.path).status == 200, SLOW_S)
     contract.until(lambda: box.request("GET", "/processes").status == 200, SLOW_S)
@@ -197,8 +188,8 @@ def test_clock__lives_of_sandboxes(service, boxes, clock, step, restart):
     short, idle = boxes(timeout=LIFE_S), boxes(idle_timeout=LIFE_S)
     clock(step)
     if restart:
-        os.kill(child(service, "cloched"), signal.SIGKILL)
-        contract.until(lambda: child(service, "cloched"), SLOW_S)
+        os.kill(service.child("cloched"), signal.SIGKILL)
+        contract.until(lambda: service.child("cloched"), SLOW_S)
         service.wait_ready(SLOW_S)
     states = [b.object()["state"] for b in (lasting, short, idle)]
     if time.monotonic() - began < LIFE_S:
@@ -281,7 +272,7 @@ def test_user__ids_inside_are_the_users_subordinate_ones(service, boxes):
     box = boxes()
     box.start(["sleep", "888.5"])
     init = contract.until(lambda: init_of(service, "888.5"), SLOW_S, "the command")
-    sleeper = [p for p in service.processes() if Path(f"/proc/{p}/cmdline").read_bytes().startswith(b"sleep\0888.5")]
+    sleeper = [p for p in service.processes() if proc.command(p) == ["sleep", "888.5"]]
     assert 100000 <= int(status_of(sleeper[0])["Uid"][0]) < 165536
     assert status_of(init)["NoNewPrivs"] == ["1"]
 

@@ -6,6 +6,7 @@ import signal
 import threading
 
 import cloche
+import proc
 import pytest
 from contract import REASONS, exited, until
 from service import outcome
@@ -129,18 +130,10 @@ def test_runtime_crash(client, service):
         events = s.events()
         next(events)
         next(events)
-        inner = until(lambda: [p for p in service.processes() if command(p) == ["sleep", "77.25"]], what="the command")
+        inner = until(lambda: [p for p in service.processes() if proc.command(p) == ["sleep", "77.25"]], what="the command")
         os.kill(namespace_init(inner[0]), signal.SIGKILL)
         last = list(events)[-1]
     ended(outcome(last["result"], streamed=True), "runtime_crash")
-
-
-def command(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            return f.read().decode("utf-8", "replace").split("\0")[:-1]
-    except OSError:
-        return []
 
 
 def namespace_init(pid):
