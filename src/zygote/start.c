@@ -186,6 +186,7 @@ static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 		err_set(&e, errno, z->first < 0 ? "the first process" : "/proc/self/task");
 		fail(sequence, &e);
 	}
+	huge_code();
 	zygote_serve(z, sequence);
 }
 

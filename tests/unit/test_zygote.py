@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A prepared Python besides what its programs print: what siblings share, what a child leaves or can harm, what is refused."""
+import ctypes
 import os
 import signal
 import struct
@@ -259,6 +260,49 @@ def test_no_trace_of_us_in_the_interpreter(plain):
 
 
 # ------------------------------------------------------------------------------------------------ hand-over
+
+
+CODE_MAPPED = """
+import ctypes, os, struct
+code = ctypes.cast(ctypes.pythonapi.PyImport_ImportModule, ctypes.c_void_p).value
+found, kind, huge, at = {}, "", 0, 0
+for line in open("/proc/self/smaps"):
+    first = line.split()[0]
+    if not first.endswith(":"):
+        low, high = (int(x, 16) for x in first.split("-"))
+        kind = line.split()[1] if low <= code < high else ""
+    elif kind and first == "AnonHugePages:":
+        huge = int(line.split()[1])
+        found = kind
+print(found, huge)
+with open("/proc/self/exe", "rb") as f:
+    data = f.read()
+count, = struct.unpack_from("<H", data, 56)
+size, differ = 0, []
+for i in range(count):
+    type, flags, offset, address, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, 64 + 56 * i)
+    if type == 1 and not flags & 2:
+        size += length
+        if ctypes.string_at(address, length) != data[offset:offset + length]:
+            differ.append(i)
+print(size > 4 << 20, differ)
+"""
+
+
+def has_huge_pages():
+    """Whether this kernel gives one when asked."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    at = (libc.mmap(None, 4 << 20, 3, 0x22, -1, 0) + (2 << 20) - 1) & -(2 << 20)
+    ctypes.memset(at, 1, 2 << 20)
+    return libc.madvise(at, 2 << 20, 25) == 0  # MADV_COLLAPSE
+
+
+def test_the_interpreters_code_lies_in_huge_pages_and_is_what_its_file_says(plain):
+    out, err, status = plain.run(CODE_MAPPED)
+    assert (err, status) == (b"", 0)
+    assert out.decode().splitlines() == ["r-xp 2048" if has_huge_pages() else "r-xp 0", "True []"]
 
 
 def test_limits_umask_and_directory(plain, tmp_path):
