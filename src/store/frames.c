@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frames.c - a write where SQLite makes two. It appends to its log frame by frame: 24 bytes of header, then
- * the page; of what a commit costs us half are these calls. Here a header waits for its page.
+ * frames.c - one write for a commit, where SQLite makes two for each of its pages: it appends to its log frame by frame, 24
+ * bytes of header, then the page. Half of what a commit costs us were these calls. Here frames wait for the one that commits:
+ * its header has the size of the database, those of the others have 0 there. With its page all of them are written, in
+ * their order.
  *
- * A header that waits is in no file, so nothing may end on one. SQLite writes one alone only when it has just
- * read (walRewriteChecksums): then, and for any size but a header's, nothing waits. Whatever else is asked of
- * the log meanwhile comes after it. Everything but the log is SQLite's own, untouched.
+ * So nothing that is committed waits, and what waits is in no file: whatever else is asked of the log comes after it. SQLite
+ * writes a header alone, into an earlier frame, only when it has just read that (walRewriteChecksums): what follows anything
+ * but a write does not wait. Everything but the log is SQLite's own, untouched.
  */
 #include "store/database.h"
 
@@ -13,15 +15,18 @@
 #include <string.h>
 
 enum {
-	HEADER = 24,     /* of a frame: sqlite.org/fileformat2.html, 4.1 */
-	PAGE_MAX = 4096, /* the largest of ours */
+	HEADER = 24,      /* of a frame: sqlite.org/fileformat2.html, 4.1 */
+	COMMITS = 4,      /* where it has four bytes that are 0 if it does not commit */
+	ROOM = 32 * 1024, /* a run begins with 12 pages of 2 KiB */
 };
 
 struct log {
 	sqlite3_file base;
-	sqlite3_int64 at;  /* where what waits belongs */
-	bool waits, wrote; /* wrote: the call before was a write */
-	unsigned char frame[HEADER + PAGE_MAX];
+	sqlite3_int64 at; /* where what waits belongs */
+	int size;         /* of it */
+	bool wrote;       /* the call before was a write */
+	bool commits;     /* the frame whose header came last */
+	unsigned char waits[ROOM];
 	_Alignas(sqlite3_int64) unsigned char real[]; /* a sqlite3_file of SQLite's own */
 };
 
@@ -35,38 +40,50 @@ static sqlite3_file *real_of(struct log *l)
 	return (sqlite3_file *)l->real;
 }
 
-static int flush(struct log *l)
+static int write_what_waits(struct log *l)
 {
 	sqlite3_file *real = real_of(l);
+	int size = TAKE(l->size, 0);
 
+	return size > 0 ? real->pMethods->xWrite(real, l->waits, size, l->at) : SQLITE_OK;
+}
+
+static int flush(struct log *l)
+{
 	l->wrote = false;
-	if (!l->waits)
-		return SQLITE_OK;
-	l->waits = false;
-	return real->pMethods->xWrite(real, l->frame, HEADER, l->at);
+	return write_what_waits(l);
+}
+
+/* What is not the next of what waits, or has no room there, has to come after it. */
+static int make_room(struct log *l, int size, sqlite3_int64 at)
+{
+	int r = SQLITE_OK;
+
+	if (l->size > 0 && (at != l->at + l->size || size > ROOM - l->size))
+		r = write_what_waits(l);
+	if (l->size == 0)
+		l->at = at;
+	return r;
 }
 
 static int log_write(sqlite3_file *f, const void *data, int size, sqlite3_int64 at)
 {
+	static const unsigned char no[4];
 	struct log *l = log_of(f);
 	sqlite3_file *real = real_of(l);
-	int r;
+	bool may_wait = l->wrote && size <= ROOM;
+	int r = make_room(l, size, at);
 
-	if (l->waits && at == l->at + HEADER && size <= PAGE_MAX) {
-		memcpy(l->frame + HEADER, data, (size_t)size);
-		l->waits = false;
-		l->wrote = true;
-		return real->pMethods->xWrite(real, l->frame, HEADER + size, l->at);
-	}
-	if (size == HEADER && l->wrote && !l->waits) {
-		memcpy(l->frame, data, HEADER);
-		l->at = at;
-		l->waits = true;
-		return SQLITE_OK;
-	}
-	r = flush(l);
 	l->wrote = true;
-	return r == SQLITE_OK ? real->pMethods->xWrite(real, data, size, at) : r;
+	if (size == HEADER)
+		l->commits = memcmp((const unsigned char *)data + COMMITS, no, sizeof no) != 0;
+	if (r != SQLITE_OK)
+		return r;
+	if (!may_wait)
+		return real->pMethods->xWrite(real, data, size, at);
+	memcpy(l->waits + l->size, data, (size_t)size);
+	l->size += size;
+	return size != HEADER && TAKE(l->commits, false) ? write_what_waits(l) : SQLITE_OK;
 }
 
 static int log_read(sqlite3_file *f, void *data, int size, sqlite3_int64 at)

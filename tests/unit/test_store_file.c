@@ -454,6 +454,14 @@ static void put_run(struct store *s, int i, const char *result)
 	must(store_run_put(s, &r, &e), e);
 }
 
+static void run_sql(struct scratch *t, const char *sql)
+{
+	char *said = NULL;
+
+	if (sqlite3_exec(t->store->db, sql, NULL, NULL, &said) != SQLITE_OK)
+		fail_msg("%s: %s", sql, said);
+}
+
 static void test_each_commit_is_in_the_file(void **state)
 {
 	struct audit_row row = some_row("run");
@@ -494,7 +502,7 @@ static void test_a_commit_larger_than_the_memory(void **state)
 	(void)state;
 	scratch_open(&t);
 	dir = scratch_make(copy);
-	assert_int_equal(sqlite3_exec(t.store->db, "PRAGMA cache_size = 10", NULL, NULL, NULL), 0);
+	run_sql(&t, "PRAGMA cache_size = 10");
 	for (char c = 'a'; c < 'd'; c++) {
 		memset(result, c, sizeof result - 1);
 		result[sizeof result - 1] = '\0';
@@ -513,6 +521,37 @@ static void test_a_commit_larger_than_the_memory(void **state)
 	close(dir);
 	scratch_close(&t);
 	scratch_remove(copy);
+}
+
+/* Its only page was read from the log just before: nothing may wait behind that. */
+static void test_a_commit_of_one_page_that_was_read(void **state)
+{
+	struct stored_sandbox b = some_sandbox("sbx_1", "a"), got;
+	struct scratch t;
+	struct err e = {0};
+
+	(void)state;
+	scratch_open(&t);
+	must(store_sandbox_put(t.store, &b, &e), e);
+	for (int i = 0; i < 10; i++) {
+		char copy[256], text[12], sql[64];
+		int dir = scratch_make(copy);
+		struct store *s;
+
+		snprintf(text, sizeof text, "%d", i);
+		snprintf(sql, sizeof sql, "UPDATE sandboxes SET message = '%s'", text);
+		sqlite3_db_release_memory(t.store->db);
+		run_sql(&t, sql);
+		copy_state(t.path, copy);
+		s = open_store(copy);
+		must(store_sandbox_get(s, "sbx_1", &got, &e), e);
+		assert_string_equal(got.message, text);
+		stored_sandbox_done(&got);
+		store_close(s);
+		close(dir);
+		scratch_remove(copy);
+	}
+	scratch_close(&t);
 }
 
 static off_t size_of(const struct scratch *t, const char *name)
@@ -601,6 +640,7 @@ int main(void)
 		cmocka_unit_test(test_full_disk),
 		cmocka_unit_test(test_each_commit_is_in_the_file),
 		cmocka_unit_test(test_a_commit_larger_than_the_memory),
+		cmocka_unit_test(test_a_commit_of_one_page_that_was_read),
 		cmocka_unit_test(test_the_log_is_brought_home),
 	};
 
