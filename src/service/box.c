@@ -591,6 +591,7 @@ static bool take_prepared(struct box *b, struct spawner_create *c, const struct 
 		 b->stored.id);
 	if (handed.talk)
 		box_take_idle(b, handed.talk);
+	b->counter_fds = handed.counters;
 	made(b, &handed.created);
 	return true;
 }
@@ -612,7 +613,7 @@ struct box *box_create(struct service *v, struct stored_sandbox *stored, struct 
 		return NULL;
 	}
 	b->service = v;
-	memset(b->counter_fds, -1, sizeof b->counter_fds);
+	b->counter_fds = counters_none();
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	b->spec = TAKE(*spec, (struct spec){0});
 	b->disk_bytes = disk_bytes;
@@ -762,7 +763,7 @@ struct box *box_adopt(struct service *v, struct stored_sandbox *stored,
 		return NULL;
 	}
 	b->service = v;
-	memset(b->counter_fds, -1, sizeof b->counter_fds);
+	b->counter_fds = counters_none();
 	b->stored = TAKE(*stored, (struct stored_sandbox){0});
 	if (box_restore_spec(b, e) < 0) {
 		box_free(b);

@@ -62,8 +62,7 @@ struct box {
 	int errnum;
 	enum code failed_code;
 	struct waiter *made, *resumed, *paused, *counted_again, *gone;
-	int counter_fds[COUNTER_FILES]; /* box_counters.c; -1: not open */
-	bool counters_open;             /* and they may stay so */
+	struct counter_fds counter_fds; /* box_counters.c */
 	uint32_t forget[FORGET_MAX];    /* numbers of commands that init may forget (tell.c) */
 	unsigned forget_count;
 	struct box *forgetful_next;
@@ -171,6 +170,9 @@ bool box_cpu_us(struct box *b, uint64_t *ret);
 bool box_read_counters(struct box *b);
 /* Now, as there is time: they will be read. */
 void box_open_counters(struct box *b);
+/* The same for one that has no box yet, when not too many are open; and close them. */
+void counters_open_ahead(struct service *v, const struct spawner_created *s, struct counter_fds *c);
+void counters_let_go(struct service *v, struct counter_fds *c);
 /* They stay open for as long as the sandbox is busy, until this. */
 void box_close_counters(struct box *b);
 

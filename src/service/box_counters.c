@@ -3,38 +3,59 @@
  * box_counters.c - a sandbox's counters, read where everybody may.
  *
  * To open one of the files takes five times as long as to read it: those of a busy sandbox stay open between two of its
- * commands, and those of a one-shot are opened while its code runs.
+ * commands. Those of a one-shot are opened while it waits to be handed over, or else when its code has been sent: whom that
+ * wakes is often put on our processor, and has to wait until we sleep.
  */
 #include <string.h>
 
 #include "base/fd.h"
 #include "service/box.h"
 
-/* How many sandboxes' counters stay open. */
-#define COUNTERS_OPEN 64
+/* How many sandboxes' counters stay open; of those that wait to be handed over more are opened only below the second. */
+enum { COUNTERS_OPEN = 64, COUNTERS_AHEAD = 32 };
 
-static bool keeps_open(struct box *b)
+static bool may_stay(struct service *v, struct counter_fds *c, unsigned most)
 {
-	struct service *v = b->service;
-
-	if (!b->counters_open && v->counters_open < COUNTERS_OPEN) {
+	if (!c->stay && v->counters_open < most) {
 		v->counters_open++;
-		b->counters_open = true;
+		c->stay = true;
 	}
-	return b->counters_open;
+	return c->stay;
+}
+
+static void open_all(const struct spawner_created *s, struct counter_fds *c)
+{
+	for (int f = 0; f < COUNTER_FILES; f++)
+		if (c->fd[f] < 0)
+			c->fd[f] = counters_open(s, (enum counter_file)f);
+}
+
+static void close_all(struct counter_fds *c)
+{
+	for (int f = 0; f < COUNTER_FILES; f++)
+		fd_close(&c->fd[f]);
+}
+
+void counters_open_ahead(struct service *v, const struct spawner_created *s, struct counter_fds *c)
+{
+	if (may_stay(v, c, COUNTERS_AHEAD))
+		open_all(s, c);
+}
+
+void counters_let_go(struct service *v, struct counter_fds *c)
+{
+	close_all(c);
+	v->counters_open -= c->stay;
+	c->stay = false;
 }
 
 static int counter_fd(struct box *b, enum counter_file f)
 {
-	if (b->counter_fds[f] < 0)
-		b->counter_fds[f] = counters_open(&b->created, f);
-	return b->counter_fds[f];
-}
+	int *fd = &b->counter_fds.fd[f];
 
-static void let_go(struct box *b)
-{
-	for (int f = 0; f < COUNTER_FILES; f++)
-		fd_close(&b->counter_fds[f]);
+	if (*fd < 0)
+		*fd = counters_open(&b->created, f);
+	return *fd;
 }
 
 static bool read_one(struct box *b, enum counter_file f, bool keep, struct cgroup_counters *ret)
@@ -44,8 +65,8 @@ static bool read_one(struct box *b, enum counter_file f, bool keep, struct cgrou
 	memset(fds, -1, sizeof fds);
 	fds[f] = counter_fd(b, f);
 	cgroup_read_files(fds, counters_are_v2(&b->created), UINT64_MAX, ret);
-	if (!b->counters_open && !(keep && keeps_open(b)))
-		let_go(b);
+	if (!b->counter_fds.stay && !(keep && may_stay(b->service, &b->counter_fds, COUNTERS_OPEN)))
+		close_all(&b->counter_fds);
 	return fds[f] >= 0;
 }
 
@@ -71,8 +92,8 @@ bool box_cpu_us(struct box *b, uint64_t *ret)
 
 void box_open_counters(struct box *b)
 {
-	for (int f = 0; f < COUNTER_FILES && keeps_open(b); f++)
-		counter_fd(b, (enum counter_file)f);
+	if (may_stay(b->service, &b->counter_fds, COUNTERS_OPEN))
+		open_all(&b->created, &b->counter_fds);
 }
 
 bool box_read_counters(struct box *b)
@@ -80,11 +101,10 @@ bool box_read_counters(struct box *b)
 	struct spawner_counters c;
 	bool known;
 
-	for (int f = 0; f < COUNTER_FILES; f++)
-		counter_fd(b, (enum counter_file)f);
-	known = counters_read(&b->created, b->counter_fds, b->spec.memory_bytes, &c);
-	if (!b->counters_open)
-		let_go(b);
+	open_all(&b->created, &b->counter_fds);
+	known = counters_read(&b->created, &b->counter_fds, b->spec.memory_bytes, &c);
+	if (!b->counter_fds.stay)
+		close_all(&b->counter_fds);
 	if (known) {
 		b->counters = c;
 		b->has_counters = true;
@@ -94,7 +114,5 @@ bool box_read_counters(struct box *b)
 
 void box_close_counters(struct box *b)
 {
-	let_go(b);
-	b->service->counters_open -= b->counters_open;
-	b->counters_open = false;
+	counters_let_go(b->service, &b->counter_fds);
 }

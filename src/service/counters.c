@@ -12,6 +12,14 @@
 #include "base/fd.h"
 #include "native/sandbox.h"
 
+struct counter_fds counters_none(void)
+{
+	struct counter_fds c = {.stay = false};
+
+	memset(c.fd, -1, sizeof c.fd);
+	return c;
+}
+
 /* What the spawner named, by the controller whose folder it lies in. */
 static const char *named(const struct spawner_created *c, enum controller controller)
 {
@@ -46,12 +54,12 @@ int counters_open(const struct spawner_created *c, enum counter_file f)
 	return open_beside(named(c, counter_controller(f)), counter_name(f, counters_are_v2(c)));
 }
 
-bool counters_read(const struct spawner_created *c, const int fds[COUNTER_FILES],
+bool counters_read(const struct spawner_created *c, const struct counter_fds *fds,
 		   uint64_t memory_limit, struct spawner_counters *ret)
 {
 	struct cgroup_counters r;
 
-	cgroup_read_files(fds, counters_are_v2(c), memory_limit, &r);
+	cgroup_read_files(fds->fd, counters_are_v2(c), memory_limit, &r);
 	*ret = (struct spawner_counters){
 		.oom_kills = r.oom_kills,
 		.cpu_us = r.cpu_us,
@@ -60,7 +68,7 @@ bool counters_read(const struct spawner_created *c, const int fds[COUNTER_FILES]
 		.memory_hit = r.memory_hit,
 		.pids_hit = r.pids_hit,
 	};
-	return fds[COUNT_PIDS_EVENTS] >= 0 && fds[COUNT_MEMORY_EVENTS] >= 0 &&
+	return fds->fd[COUNT_PIDS_EVENTS] >= 0 && fds->fd[COUNT_MEMORY_EVENTS] >= 0 &&
 	       r.cpu_us != UINT64_MAX && r.memory_peak_bytes != UINT64_MAX;
 }
 

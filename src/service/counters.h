@@ -9,12 +9,20 @@
 #include "native/cgroup.h"
 #include "spawner/request.h"
 
+/* Some of its files, open. */
+struct counter_fds {
+	int fd[COUNTER_FILES]; /* -1: not open */
+	bool stay;             /* they are counted: only so many of the service stay open */
+};
+
+struct counter_fds counters_none(void);
+
 bool counters_are_v2(const struct spawner_created *c);
 /* One of its files; -1: it cannot be had. */
 int counters_open(const struct spawner_created *c, enum counter_file f);
 
 /* All that the spawner would tell of it; false: something of it cannot be read, the spawner has to be asked. */
-bool counters_read(const struct spawner_created *c, const int fds[COUNTER_FILES],
+bool counters_read(const struct spawner_created *c, const struct counter_fds *fds,
 		   uint64_t memory_limit, struct spawner_counters *ret);
 
 /* Bytes in use just now; 0: not to be had. */

@@ -107,6 +107,7 @@ static void prepared_free(struct prepared *x)
 {
 	if (x->talk)
 		talk_close(x->talk);
+	counters_let_go(x->kind->pool->service, &x->handed.counters);
 	free(x);
 }
 
@@ -180,6 +181,7 @@ static void ready(struct prepared *x)
 	k->ready_end = &x->next;
 	k->ready_count++;
 	k->pool->counts.made++;
+	counters_open_ahead(k->pool->service, &x->handed.created, &x->handed.counters);
 	refill(k->pool);
 }
 
@@ -315,6 +317,7 @@ static void prepare(struct kind *k)
 		return;
 	*request = k->request;
 	make_object_id(request->id, "sbx_");
+	x->handed.counters = counters_none();
 	x->joined = x->handed.joined = k->want.tenant[0] && !k->without_zygote;
 	if (x->joined) {
 		memcpy(request->zygote, "python", sizeof "python");
@@ -631,6 +634,7 @@ bool pool_take(struct service *v, const struct spawner_create *c, const struct p
 	x = take_oldest(k);
 	*ret = x->handed;
 	ret->talk = TAKE_PTR(x->talk);
+	x->handed.counters = counters_none();
 	prepared_free(x);
 	p->counts.hits++;
 	p->counts.waiting_hits += ret->number != 0 || ret->joined;

@@ -34,6 +34,7 @@ struct pool_handed {
 	uint32_t number;   /* init's, of what waits; 0: nothing does */
 	bool joined;       /* and it is a child of a zygote's */
 	struct talk *talk; /* on which init takes an opening, for talk_hand_over(); NULL: none */
+	struct counter_fds counters;
 };
 
 enum pool_miss { MISS_NEW_KIND, MISS_EMPTY, MISS_KINDS, MISS_OFF, MISS_COUNT };

@@ -518,6 +518,34 @@ def test_a_stop_leaves_nothing_that_was_being_prepared():
             time.sleep(n % 10 * 0.001)
 
 
+def counters_open(service):
+    """How many counters of sandboxes cloched has open, by sandbox."""
+    groups = [path.rsplit("/", 2)[1] for path in cloche.fds(service.child("cloched")).values() if path.startswith("/sys/fs/cgroup/")]
+    return {g: groups.count(g) for g in groups}
+
+
+def test_counters_of_what_waits_are_open_and_are_closed_with_it():
+    """By whoever it was handed to, and when nobody came."""
+    with services.Service({"pool": 2, "pool_floor": 2}) as one:
+        assert run(one.root, **PYTHON)["stdout"] == "1\n"
+        prepared(one.root, 2)
+        settled(one)
+        first = counters_open(one)
+        assert len(first) == 2 and len(set(first.values())) == 1, first
+        found = run(one.root, **PYTHON)
+        assert found["stdout"] == "1\n" and found["usage"]["memory_peak_bytes"] > 0, found
+        prepared(one.root, 2)
+        settled(one)
+        second = counters_open(one)
+        assert len(second) == 2 and set(second.values()) == set(first.values()), second
+        os.utime(one.config)  # what was prepared goes
+        contract.until(lambda: metric(one.root, "cloche_pool_dropped_total") >= 2, 10)
+        prepared(one.root, 2)
+        settled(one)
+        third = counters_open(one)
+        assert len(third) == 2 and set(third.values()) == set(first.values()), third
+
+
 def test_off(fresh):
     for _ in range(3):
         assert run(fresh.root, **PYTHON)["stdout"] == "1\n"
