@@ -105,6 +105,22 @@ def test_a_command_that_begins_again_and_again(mine):
     assert box.object()["state"] == "ended", "what breaks its rules is ended"
 
 
+def test_the_next_command_goes_on_on_the_conversation_of_the_one_before(mine):
+    """Unless init has not said yet that it takes another one, as it does behind the answer."""
+    box, connected = mine.root.box(memory="64m"), []
+
+    def answer(peer, real, path):
+        connected.append(1)
+        real.connect(str(path))
+        threading.Thread(target=pump, args=(peer, real), daemon=True).start()
+        pump(real, peer)
+    with TakenOver(mine, box, answer):
+        for i in range(20):
+            assert box.exec(["echo", str(i)]).out == b"%d\n" % i
+    assert len(connected) < 15, "each had a conversation of its own"
+    box.kill()
+
+
 def test_one_that_says_nothing_after_a_restart(mine):
     box = mine.root.box(memory="64m")
     with ThreadPoolExecutor(1) as pool:
