@@ -62,7 +62,7 @@ struct service {
 	struct box *forgetful; /* whose inits have something to forget (tell.c) */
 	uv_timer_t forgetting;
 	uv_timer_t tidying;     /* the store, when nothing has been committed for a moment */
-	unsigned counters_open; /* boxes whose counters stay open */
+	unsigned counters_open; /* sandboxes whose counters stay open */
 	struct run *runs;       /* that are not ended */
 	struct batch *batches;
 	struct call *shared; /* that came to a port by a share (port_share.c) */

@@ -108,6 +108,8 @@ int schema_read_version(sqlite3 *db, const char *path, int *ret, struct err *e) 
 
 /* frames.c: the name of the file layer for who writes. NULL: SQLite's own will do. */
 const char *frames_vfs(void);
+/* For sqlite3_rollback_hook(), with the connection. */
+void frames_forget(void *db);
 
 /* ---------------------------------------------------------------------------------------- hashes */
 

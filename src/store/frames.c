@@ -7,7 +7,10 @@
  *
  * So nothing that is committed waits, and what waits is in no file: whatever else is asked of the log comes after it. SQLite
  * writes a header alone, into an earlier frame, only when it has just read that (walRewriteChecksums): what follows anything
- * but a write does not wait. Everything but the log is SQLite's own, untouched.
+ * but a write does not wait. What a transaction leaves that is rolled back goes with it (frames_forget): written later it would
+ * lie over what another program has committed meanwhile. What could not be written is missing to all that comes after it:
+ * nothing is written until the transaction is rolled back. (SQLite writes a page in one piece with synchronous=NORMAL; not so
+ * with FULL.) Everything but the log is SQLite's own, untouched.
  */
 #include "store/database.h"
 
@@ -17,16 +20,17 @@
 enum {
 	HEADER = 24,      /* of a frame: sqlite.org/fileformat2.html, 4.1 */
 	COMMITS = 4,      /* where it has four bytes that are 0 if it does not commit */
-	ROOM = 32 * 1024, /* a run begins with 12 pages of 2 KiB */
+	ROOM = 32 * 1024, /* a run ends with 12 pages of 2 KiB */
 };
 
 struct log {
 	sqlite3_file base;
-	sqlite3_int64 at; /* where what waits belongs */
-	int size;         /* of it */
-	bool wrote;       /* the call before was a write */
-	bool commits;     /* the frame whose header came last */
-	unsigned char waits[ROOM];
+	sqlite3_int64 at;     /* where what waits belongs */
+	int size;             /* of it */
+	bool wrote;           /* the call before was a write */
+	bool commits;         /* the frame whose header came last */
+	bool lost;            /* something that waited could not be written */
+	unsigned char *waits; /* ROOM */
 	_Alignas(sqlite3_int64) unsigned char real[]; /* a sqlite3_file of SQLite's own */
 };
 
@@ -43,9 +47,13 @@ static sqlite3_file *real_of(struct log *l)
 static int write_what_waits(struct log *l)
 {
 	sqlite3_file *real = real_of(l);
-	int size = TAKE(l->size, 0);
+	int size = TAKE(l->size, 0), r;
 
-	return size > 0 ? real->pMethods->xWrite(real, l->waits, size, l->at) : SQLITE_OK;
+	if (size == 0)
+		return SQLITE_OK;
+	r = real->pMethods->xWrite(real, l->waits, size, l->at);
+	l->lost |= r != SQLITE_OK;
+	return r;
 }
 
 static int flush(struct log *l)
@@ -77,8 +85,8 @@ static int log_write(sqlite3_file *f, const void *data, int size, sqlite3_int64 
 	l->wrote = true;
 	if (size == HEADER)
 		l->commits = memcmp((const unsigned char *)data + COMMITS, no, sizeof no) != 0;
-	if (r != SQLITE_OK)
-		return r;
+	if (r != SQLITE_OK || l->lost)
+		return r != SQLITE_OK ? r : SQLITE_IOERR_WRITE;
 	if (!may_wait)
 		return real->pMethods->xWrite(real, data, size, at);
 	memcpy(l->waits + l->size, data, (size_t)size);
@@ -121,9 +129,8 @@ static int log_size(sqlite3_file *f, sqlite3_int64 *ret)
 static int log_close(sqlite3_file *f)
 {
 	struct log *l = log_of(f);
-	int flushed = flush(l), r = real_of(l)->pMethods->xClose(real_of(l));
-
-	return flushed == SQLITE_OK ? r : flushed;
+	free(TAKE_PTR(l->waits)); /* with what was not committed */
+	return real_of(l)->pMethods->xClose(real_of(l));
 }
 
 static int log_lock(sqlite3_file *f, int level)
@@ -180,11 +187,28 @@ static int open_file(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flag
 
 	if (!(flags & SQLITE_OPEN_WAL))
 		return own->xOpen(own, name, f, flags, ret_flags);
-	*l = (struct log){0};
+	*l = (struct log){.waits = malloc(ROOM)};
+	if (!l->waits)
+		return SQLITE_NOMEM;
 	r = own->xOpen(own, name, real_of(l), flags, ret_flags);
 	if (real_of(l)->pMethods)
 		l->base.pMethods = &methods;
+	else
+		free(TAKE_PTR(l->waits));
 	return r;
+}
+
+void frames_forget(void *db)
+{
+	sqlite3_file *f = NULL;
+	struct log *l;
+
+	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &f) != SQLITE_OK || !f ||
+	    f->pMethods != &methods)
+		return;
+	l = log_of(f);
+	l->size = 0;
+	l->wrote = l->lost = false;
 }
 
 const char *frames_vfs(void)

@@ -155,6 +155,8 @@ static int set_up(struct store *s, struct err *e)
 		return db_error(s->db, s->path, "open", e);
 	if (s->lock_fd >= 0)
 		sqlite3_wal_hook(s->db, on_log, s);
+	if (s->lock_fd >= 0)
+		sqlite3_rollback_hook(s->db, frames_forget, s->db);
 	return 0;
 }
 

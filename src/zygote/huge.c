@@ -8,6 +8,7 @@
  * between functions there, tables and texts, can be executed then as well. Where the kernel has no huge page to give, or is
  * older than 6.1, all stays as it was.
  */
+#include <errno.h>
 #include <link.h>
 #include <stdint.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static void *copy_huge(const void *of)
 	return NULL;
 }
 
-void huge_code(void)
+int huge_code(struct err *e)
 {
 	struct range code = {0};
 	uintptr_t at;
@@ -99,9 +100,11 @@ void huge_code(void)
 		void *copy = copy_huge((void *)at);
 
 		if (!copy)
-			return;
+			return 0;
+		/* What was there may be gone when it fails. */
 		if (mremap(copy, HUGE, HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)at) ==
 		    MAP_FAILED)
-			munmap(copy, HUGE);
+			return err_set(e, errno, "move the interpreter's code");
 	}
+	return 0;
 }

@@ -186,7 +186,8 @@ static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 		err_set(&e, errno, z->first < 0 ? "the first process" : "/proc/self/task");
 		fail(sequence, &e);
 	}
-	huge_code();
+	if (huge_code(&e) < 0)
+		fail(sequence, &e);
 	zygote_serve(z, sequence);
 }
 

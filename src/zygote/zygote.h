@@ -34,8 +34,9 @@ _Noreturn void zygote_begin(void);
  * request socket. */
 _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence);
 
-/* huge.c: in the zygote, which has one thread: the interpreter's code moves into huge pages. */
-void huge_code(void);
+/* huge.c: in the zygote, which has one thread: the interpreter's code moves into huge pages where there are some. -1: it may be
+ * gone, and the zygote must end. */
+int huge_code(struct err *e);
 
 /* child.c: in a fresh child, from fork to exit. message: a checked FORK. */
 _Noreturn void child_main(const struct zygote *z, const struct zygote_fork *message, const int *fds,

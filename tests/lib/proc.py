@@ -9,7 +9,7 @@ def of(pid, what):
     """Its /proc/PID/WHAT, stripped; "" when it is gone."""
     try:
         return Path(f"/proc/{pid}/{what}").read_text(errors="surrogateescape").strip()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
@@ -28,7 +28,7 @@ def executable(pid):
     """The file's name without its folder."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 

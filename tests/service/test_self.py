@@ -27,6 +27,7 @@ import arena  # noqa: E402
 pytestmark = [pytest.mark.needs("native", "root", "service")]
 GOLDEN = cloche.TOP / "tests" / "golden" / "seccomp-cloched.x86_64.txt"
 LIST = cloche.TOP / "src" / "service" / "self_calls.def"
+COUNTERS = {"cpuacct.usage", "cpu.stat", "pids.events", "pids.peak", "memory.oom_control", "memory.events", "memory.max_usage_in_bytes", "memory.peak"}
 NOBODY = 61777  # an ordinary user without files or processes
 
 
@@ -65,9 +66,11 @@ def test_cloched_has_no_privilege(service, cloched, box):
 def test_cloched_has_nothing_open_but_its_own(service, cloched):
     kinds = {"socket", "anon_inode", "pipe"}
     # counters of sandboxes that live, which everybody may read
-    counters = {n for n, path in cloche.fds(cloched).items() if path.startswith("/sys/fs/cgroup/")}
+    all_held = cloche.fds(cloched)
+    counters = {n: path for n, path in all_held.items() if path.startswith("/sys/fs/cgroup/")}
+    assert {path.rsplit("/", 1)[1] for path in counters.values()} <= COUNTERS
     assert all(re.search(r"^flags:\s+\d*0$", proc.of(cloched, f"fdinfo/{n}") or "flags: 0", re.M) for n in counters), "to read only"
-    held = {path for n, path in cloche.fds(cloched).items() if not path.startswith("/sys/fs/cgroup/")}
+    held = {path for n, path in all_held.items() if n not in counters}
     # of the images' store three folders, to look at when they changed: tests/images/test_service_pool.py has what it cannot do with them
     store = {f"/var/lib/cloche/images{name}" for name in ("", "/refs", "/images")}
     assert store <= held

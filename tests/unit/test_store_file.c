@@ -554,16 +554,6 @@ static void test_a_commit_of_one_page_that_was_read(void **state)
 	scratch_close(&t);
 }
 
-static off_t size_of(const struct scratch *t, const char *name)
-{
-	char path[300];
-	struct stat st;
-
-	snprintf(path, sizeof path, "%s/%s", t->path, name);
-	assert_int_equal(stat(path, &st), 0);
-	return st.st_size;
-}
-
 static void commit_rows(struct scratch *t, int from, int count)
 {
 	struct err e = {0};
@@ -573,6 +563,84 @@ static void commit_rows(struct scratch *t, int from, int count)
 		put_run(t->store, i, "{}");
 		must(store_commit(t->store, &e), e);
 	}
+}
+
+/* What was written to the log for a transaction that is rolled back must not come after what another program commits. */
+static void test_what_is_rolled_back_is_written_no_more(void **state)
+{
+	enum { RUNS = 300 };
+	char result[900];
+	struct err e = {0};
+	struct scratch t;
+	sqlite3_stmt *q;
+
+	(void)state;
+	scratch_open(&t);
+	run_sql(&t, "CREATE TABLE other (a)");
+	scratch_reopen(&t); /* nothing is read from the log then */
+	run_sql(&t, "PRAGMA cache_size = 10");
+	memset(result, 'x', sizeof result - 1);
+	result[sizeof result - 1] = '\0';
+	must(store_begin(t.store, &e), e);
+	for (int i = 0; i < RUNS; i++)
+		put_run(t.store, i, result);
+	assert_int_equal(sqlite3_db_cacheflush(t.store->db), SQLITE_OK);
+	store_rollback(t.store);
+	/* over all of it, and not so much that it is brought home */
+	tamper(t.path,
+	       "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 700) "
+	       "INSERT INTO other SELECT hex(randomblob(400)) FROM n");
+	assert_int_equal(sqlite3_prepare_v2(t.store->db,
+					    "SELECT count(*), (SELECT count(*) FROM runs), "
+					    "(SELECT * FROM pragma_integrity_check) FROM other",
+					    -1, &q, NULL),
+			 SQLITE_OK);
+	assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+	assert_int_equal(sqlite3_column_int(q, 0), 700);
+	assert_int_equal(sqlite3_column_int(q, 1), 0);
+	assert_string_equal((const char *)sqlite3_column_text(q, 2), "ok");
+	sqlite3_finalize(q);
+	commit_rows(&t, 0, 1);
+	scratch_close(&t);
+}
+
+static long written_calls(void)
+{
+	char text[512];
+	int fd = open("/proc/self/io", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+	if (n <= 0)
+		fail_msg("/proc/self/io: %s", strerror(errno));
+	close(fd);
+	text[n] = '\0';
+	return strtol(strstr(text, "syscw: ") + 7, NULL, 10);
+}
+
+/* Each changes several trees. The log begins anew now and then, and is read. */
+static void test_a_commit_is_one_write(void **state)
+{
+	enum { COMMITS = 50 };
+	struct scratch t;
+	long before;
+
+	(void)state;
+	scratch_open(&t);
+	commit_rows(&t, 0, 20);
+	before = written_calls();
+	commit_rows(&t, 20, COMMITS);
+	assert_in_range(written_calls() - before, COMMITS, COMMITS + 5);
+	scratch_close(&t);
+}
+
+static off_t size_of(const struct scratch *t, const char *name)
+{
+	char path[300];
+	struct stat st;
+
+	snprintf(path, sizeof path, "%s/%s", t->path, name);
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
 }
 
 static int commit_until_untidy(struct scratch *t, int from)
@@ -641,6 +709,8 @@ int main(void)
 		cmocka_unit_test(test_each_commit_is_in_the_file),
 		cmocka_unit_test(test_a_commit_larger_than_the_memory),
 		cmocka_unit_test(test_a_commit_of_one_page_that_was_read),
+		cmocka_unit_test(test_what_is_rolled_back_is_written_no_more),
+		cmocka_unit_test(test_a_commit_is_one_write),
 		cmocka_unit_test(test_the_log_is_brought_home),
 	};
 

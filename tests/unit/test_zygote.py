@@ -277,13 +277,16 @@ for line in open("/proc/self/smaps"):
 print(found, huge)
 with open("/proc/self/exe", "rb") as f:
     data = f.read()
+path, base = os.readlink("/proc/self/exe"), 0
+if data[16] == 3:  # it lies anywhere
+    base = min(int(line.split("-")[0], 16) for line in open("/proc/self/maps") if line.endswith(path + "\\n"))
 count, = struct.unpack_from("<H", data, 56)
 size, differ = 0, []
 for i in range(count):
     type, flags, offset, address, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, 64 + 56 * i)
     if type == 1 and not flags & 2:
         size += length
-        if ctypes.string_at(address, length) != data[offset:offset + length]:
+        if ctypes.string_at(base + address, length) != data[offset:offset + length]:
             differ.append(i)
 print(size > 4 << 20, differ)
 """
@@ -299,10 +302,17 @@ def has_huge_pages():
     return libc.madvise(at, 2 << 20, 25) == 0  # MADV_COLLAPSE
 
 
-def test_the_interpreters_code_lies_in_huge_pages_and_is_what_its_file_says(plain):
-    out, err, status = plain.run(CODE_MAPPED)
-    assert (err, status) == (b"", 0)
-    assert out.decode().splitlines() == ["r-xp 2048" if has_huge_pages() else "r-xp 0", "True []"]
+def test_the_interpreters_code_lies_in_huge_pages_and_is_what_its_file_says():
+    """Whether there is a huge page may change between two looks."""
+    for _ in range(5):
+        with zygote.Zygote() as one:
+            out, err, status = one.run(CODE_MAPPED)
+        assert (err, status) == (b"", 0)
+        huge, same = out.decode().splitlines()
+        assert same == "True []"
+        if huge == ("r-xp 2048" if has_huge_pages() else "r-xp 0"):
+            return
+    raise AssertionError(huge)
 
 
 def test_limits_umask_and_directory(plain, tmp_path):
