@@ -525,26 +525,28 @@ def counters_open(service):
 
 
 def test_counters_of_what_waits_are_open_and_are_closed_with_it():
-    """By whoever it was handed to, and when nobody came."""
+    """By whoever it was handed to, and when nobody came. Each of two has its own, and nobody else any."""
     with services.Service({"pool": 2, "pool_floor": 2}) as one:
+        def has_two():
+            found = counters_open(one)
+            return len(found) == 2 and set(found.values()) == {5}, found
+
+        def settles():
+            prepared(one.root, 2)
+            settled(one)
+            try:
+                contract.until(lambda: has_two()[0], 10)
+            except AssertionError:
+                raise AssertionError(has_two()[1]) from None
         assert run(one.root, **PYTHON)["stdout"] == "1\n"
-        prepared(one.root, 2)
-        settled(one)
-        first = counters_open(one)
-        assert len(first) == 2 and len(set(first.values())) == 1, first
+        settles()
         found = run(one.root, **PYTHON)
         assert found["stdout"] == "1\n" and found["usage"]["memory_peak_bytes"] > 0, found
-        prepared(one.root, 2)
-        settled(one)
-        second = counters_open(one)
-        assert len(second) == 2 and set(second.values()) == set(first.values()), second
+        settles()
         dropped = metric(one.root, "cloche_pool_dropped_total")
         os.utime(one.config)  # what was prepared goes
         contract.until(lambda: metric(one.root, "cloche_pool_dropped_total") >= dropped + 2, 10)
-        prepared(one.root, 2)
-        settled(one)
-        third = counters_open(one)
-        assert len(third) == 2 and set(third.values()) == set(first.values()), third
+        settles()
 
 
 def test_off(fresh):
