@@ -129,6 +129,7 @@ static int log_size(sqlite3_file *f, sqlite3_int64 *ret)
 static int log_close(sqlite3_file *f)
 {
 	struct log *l = log_of(f);
+
 	free(TAKE_PTR(l->waits)); /* with what was not committed */
 	return real_of(l)->pMethods->xClose(real_of(l));
 }

@@ -153,10 +153,10 @@ static int set_up(struct store *s, struct err *e)
 	if (s->lock_fd >= 0 && (sqlite3_exec(s->db, writer, NULL, NULL, NULL) != SQLITE_OK ||
 				sqlite3_exec(s->db, limit, NULL, NULL, NULL) != SQLITE_OK))
 		return db_error(s->db, s->path, "open", e);
-	if (s->lock_fd >= 0)
+	if (s->lock_fd >= 0) {
 		sqlite3_wal_hook(s->db, on_log, s);
-	if (s->lock_fd >= 0)
 		sqlite3_rollback_hook(s->db, frames_forget, s->db);
+	}
 	return 0;
 }
 

@@ -24,9 +24,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench_service import TOP, Raw, children, pss, spread
+from bench_service import TOP, Raw, pss, spread
 
 import cloche
+import proc
 import service as services
 from peers import Docker, cgroup_folders, forget_folders
 
@@ -360,7 +361,7 @@ class Fast:
                 time.sleep(2)
                 each = (before - meminfo("MemAvailable")[0]) / count
                 slab = (meminfo("Slab")[0] - slab) / count
-                mine = s.processes() - {s.process.pid, *children(s.process.pid)}
+                mine = s.processes() - {s.process.pid, *proc.children(s.process.pid)}
                 shares = 0
                 for p in mine:
                     with contextlib.suppress(OSError, TypeError):

@@ -94,10 +94,6 @@ def pss(pid):
     return int(re.search(r"Pss:\s+(\d+) kB", text)[1]) * 1024
 
 
-def children(pid):
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 class Bench:
     def __init__(self, args):
         self.args = args
@@ -335,7 +331,7 @@ class Bench:
 
     def most(self):
         """How many sandboxes can be here, and what says so."""
-        spawner = next(p for p in children(self.service.process.pid) if b"spawner" in Path(f"/proc/{p}/cmdline").read_bytes())
+        spawner = self.service.child("cloche-spawner")
         open_files = int(re.search(r"Max open files\s+(\d+)", Path(f"/proc/{spawner}/limits").read_text())[1])
         pids = int(Path("/proc/sys/kernel/pid_max").read_text()) - 2000
         threads = int(Path("/proc/sys/kernel/threads-max").read_text()) - 2000
@@ -373,7 +369,7 @@ class Bench:
 
     def memory(self):
         parts = {"serve": pss(self.service.process.pid)}
-        for p in children(self.service.process.pid):
+        for p in proc.children(self.service.process.pid):
             name = proc.name(p)
             if name.startswith("cloche"):
                 parts[name] = parts.get(name, 0) + pss(p)

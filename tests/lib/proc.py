@@ -34,7 +34,8 @@ def executable(pid):
 
 def parent(pid):
     """0: it is gone."""
-    return int((of(pid, "stat").rpartition(")")[2].split() or "00")[1])
+    fields = of(pid, "stat").rpartition(")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 def children(pid):

@@ -604,6 +604,67 @@ static void test_what_is_rolled_back_is_written_no_more(void **state)
 	scratch_close(&t);
 }
 
+/* Until nothing more has room there. */
+static void fill_disk(int dir, const char *name)
+{
+	static const char block[4096];
+	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	while (write(fd, block, sizeof block) > 0)
+		;
+	assert_int_equal(errno, ENOSPC);
+	close(fd);
+}
+
+/* Pages that had to be written before others could be read, and could not: SQLite undoes the statement that reads, and not the
+ * transaction, which must not be committed without them. */
+static void test_what_could_not_be_written_is_not_committed(void **state)
+{
+	struct scratch t;
+	int dir;
+
+	(void)state;
+	t.dir = scratch_make(t.path);
+	if (!mount_small(t.path)) {
+		close(t.dir);
+		scratch_remove(t.path);
+		skip_because("no right to mount");
+	}
+	dir = open(t.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	t.store = open_store(t.path);
+	commit_rows(&t, 0, 50);
+	run_sql(&t, "BEGIN; UPDATE runs SET result = '{\"a\":1}', result_bytes = 7");
+	assert_int_equal(sqlite3_db_cacheflush(t.store->db), SQLITE_OK);
+	fill_disk(dir, "full");
+	sqlite3_db_release_memory(t.store->db);
+	assert_int_equal(sqlite3_exec(t.store->db,
+				      "UPDATE runs SET result_bytes = result_bytes + 1", NULL, NULL,
+				      NULL),
+			 SQLITE_FULL);
+	assert_int_equal(sqlite3_get_autocommit(t.store->db), 0);
+	assert_int_equal(unlinkat(dir, "full", 0), 0);
+	assert_int_not_equal(sqlite3_exec(t.store->db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_get_autocommit(t.store->db), 1);
+	commit_rows(&t, 50, 10);
+	store_close(t.store);
+	t.store = open_store(t.path);
+	for (int i = 0; i < 60; i++) {
+		struct stored_run got;
+		struct err e = {0};
+		char id[40];
+
+		snprintf(id, sizeof id, "run_%d", i);
+		must(store_run_get(t.store, id, &got, &e), e);
+		assert_string_equal(got.result, "{}");
+		stored_run_done(&got);
+	}
+	store_close(t.store);
+	close(dir);
+	assert_int_equal(umount(t.path), 0);
+	close(t.dir);
+	scratch_remove(t.path);
+}
+
 static long written_calls(void)
 {
 	char text[512];
@@ -710,6 +771,7 @@ int main(void)
 		cmocka_unit_test(test_a_commit_larger_than_the_memory),
 		cmocka_unit_test(test_a_commit_of_one_page_that_was_read),
 		cmocka_unit_test(test_what_is_rolled_back_is_written_no_more),
+		cmocka_unit_test(test_what_could_not_be_written_is_not_committed),
 		cmocka_unit_test(test_a_commit_is_one_write),
 		cmocka_unit_test(test_the_log_is_brought_home),
 	};

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import cloche
+import proc
 import pytest
 import zygote
 
@@ -45,10 +46,6 @@ def apart():
 
 def fds(pid):
     return sorted(os.listdir(f"/proc/{pid}/fd"), key=int)
-
-
-def children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def memory_kb(pid):
@@ -148,7 +145,7 @@ def test_a_hundred_children_leave_nothing(plain, tmp_path):
     before, rss = fds(plain.pid), memory_kb(plain.pid)
     for i in range(100):
         assert plain.run("import os; print(os.getpid() > 0)", warm=i % 2 == 0, env=env, cwd=str(tmp_path)) == (b"True\n", b"", 0)
-    assert fds(plain.pid) == before and children(plain.pid) == []
+    assert fds(plain.pid) == before and proc.children(plain.pid) == []
     assert memory_kb(plain.pid) - rss < 512
     assert os.listdir(tmp_path) == []
 
@@ -167,7 +164,7 @@ def test_a_hundred_wait_and_each_runs_its_own(plain):
     waiting = [plain.fork(warm=i % 3 == 0) for i in range(100)]
     for i, child in reversed(list(enumerate(waiting))):
         assert child.run(f"print({i})") == (b"%d\n" % i, b"", 0)
-    assert children(plain.pid) == []
+    assert proc.children(plain.pid) == []
 
 
 def test_the_zygote_dies_and_its_children_do_not():
@@ -242,7 +239,7 @@ def test_a_hostile_child_does_not_hurt(name, apart):
     assert b"wrote to" not in out, out
     assert status == {"exits in atexit": 77, "crashes": -11, "eats memory": 1, "closes all": status}.get(name, status), err
     assert apart.run("print('fine')", join=NOBODY) == (b"fine\n", b"", 0)
-    assert fds(apart.pid) == before and children(apart.pid) == []
+    assert fds(apart.pid) == before and proc.children(apart.pid) == []
 
 
 def test_a_hostile_child_without_isolation_sees_no_descriptor_of_the_zygote(plain):
@@ -265,7 +262,7 @@ def test_no_trace_of_us_in_the_interpreter(plain):
 CODE_MAPPED = """
 import ctypes, os, struct
 code = ctypes.cast(ctypes.pythonapi.PyImport_ImportModule, ctypes.c_void_p).value
-found, kind, huge, at = {}, "", 0, 0
+found, kind, huge = "", "", 0
 for line in open("/proc/self/smaps"):
     first = line.split()[0]
     if not first.endswith(":"):
