@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import stat
@@ -236,6 +237,14 @@ def report(tallies):
     return 1 if failed else 0
 
 
+def folder(prefix, mode):
+    """A new temporary folder, whose name may stand in an image's reference (mkdtemp's can end in "_", which may not)."""
+    made = Path(tempfile.gettempdir()) / (prefix + secrets.token_hex(4))
+    made.mkdir(0o700)
+    os.chmod(made, mode)  # not the umask's
+    return made
+
+
 def main():
     argv, extra = sys.argv[1:], []
     if "--" in argv:
@@ -251,11 +260,9 @@ def main():
     cloche.must_work()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was begun is ended all the same
     before, parents = cloche.snapshot(), cloche.parent_cgroups()
-    tmp = tempfile.mkdtemp(prefix="clo-tests.")
-    os.chmod(tmp, 0o1777)  # tests also run as other users
-    os.environ["TMPDIR"] = tempfile.tempdir = tmp
-    scratch = Path(tempfile.mkdtemp(prefix="runner."))
-    os.chmod(scratch, 0o755)
+    tmp = folder("clo-tests.", 0o1777)  # tests also run as other users
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp)
+    scratch = folder("runner.", 0o755)
     tallies = []
     try:
         for suite in [s for s in SUITES if not args.suites or s in args.suites]:

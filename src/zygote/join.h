@@ -46,7 +46,7 @@ int join_split(const struct join_data *data, size_t size, const int *fds, size_t
 /*
  * Instead of fork(): runs the handlers of pthread_atfork(3). The child's pid as the caller sees it (of_init: as
  * the sandbox does); 0 in the child; -1 and *e: there is no child (EPERM: the sandbox is joined already, or
- * not ours).
+ * not ours, or its init is just putting files).
  *
  * The child's parent is a helper that is gone when this returns. The caller reaps it if it has called
  * join_adopt(); else PID 1 of its pid namespace does.

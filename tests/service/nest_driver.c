@@ -22,6 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -136,13 +138,34 @@ static struct seated *at(const char *word)
 	return &cells[i];
 }
 
+/* A sandbox cannot be joined while its init, as the sandbox's user, puts files: until all are read and it
+ * sleeps as itself again. */
+static int wait_for_files(const struct seated *s, struct err *e)
+{
+	uint64_t until = now_us() + DEADLINE_MS * 1000;
+	char path[64], text[1024];
+	int unread;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", host_pid(s->cell.pidfd));
+	do {
+		if (ioctl(s->cell.control, SIOCOUTQ, &unread) < 0 ||
+		    fd_read_file(AT_FDCWD, path, text, sizeof text) < 0)
+			return err_set(e, errno, "wait for the sandbox's files");
+		if (unread == 0 && strstr(text, ") S "))
+			return 0;
+		usleep(1000);
+	} while (now_us() < until);
+	return err_set(e, ETIMEDOUT, "wait for the sandbox's files");
+}
+
 static int make(struct seated *s, struct err *e)
 {
 	uint64_t begun = now_us();
 
 	*s = (struct seated){.out = -1};
 	if (nest_cell(&nest, &spec, &(struct slot){.lock = -1}, &s->cell, e) < 0 ||
-	    feed_inputs(s->cell.control, &spec, -1, e) < 0)
+	    feed_inputs(s->cell.control, &spec, -1, e) < 0 ||
+	    (spec.input_count && wait_for_files(s, e) < 0))
 		return -1;
 	s->prepared_us = now_us() - begun;
 	return 0;
