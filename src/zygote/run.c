@@ -37,18 +37,19 @@ static int minor;
 
 /* What ordinary programs use, so that the pages they will write are copied before the code is there. No
  * class: it would stay, as garbage, until the collector comes. */
-static const char warm_code[] =
+static const char *const warm_code[] = {
 	"def f(a, *b, c=1, **d):\n"
 	"    x = [str(i) for i in range(20)]\n"
-	"    return '%s %r' % (a, x) + f'{a!r:>5} {c:.2f}'\n"
-	"def g(x): yield from sorted(x, key=str)\n"
+	"    return '%s %r' % (a, x) + f'{a!r:>5} {c:.2f}'\n",
+	"def g(x): yield from sorted(x, key=str)\n",
 	"try:\n"
 	"    f(1, 2, d=3); list(g({1: 2, 'b': (3, 4.5)})); 'a,b'.split(','); {1, 2} | {3}; 1 / 0\n"
 	"except (ZeroDivisionError, KeyError) as e:\n"
-	"    str(e)\n"
+	"    str(e)\n",
 	"import sys\n"
 	"print('', end='')\n"
-	"sys.stdout.flush()\n";
+	"sys.stdout.flush()\n",
+};
 
 int run_prepare(struct err *e)
 {
@@ -77,17 +78,21 @@ static PyObject *new_scratch(void)
 
 static void warm_by_ours(void)
 {
-	struct compiler_flags flags = {0, minor};
-	_cleanup_object_ PyObject *scratch = new_scratch(), *done = NULL;
-	FILE *file = fmemopen((void *)(uintptr_t)warm_code, sizeof warm_code - 1, "r");
+	_cleanup_object_ PyObject *scratch = new_scratch();
 
-	if (scratch && file)
+	for (size_t i = 0; scratch && i < ARRAY_SIZE(warm_code); i++) {
+		struct compiler_flags flags = {0, minor};
+		_cleanup_object_ PyObject *done = NULL;
+		FILE *file = fmemopen((void *)(uintptr_t)warm_code[i], strlen(warm_code[i]), "r");
+
+		if (!file)
+			break;
 		done = run_file(file, "<stdin>", Py_file_input, scratch, scratch, 0, &flags);
+		fclose(file);
+	}
 	PyErr_Clear();
 	if (scratch)
 		PyDict_Clear(scratch); /* its functions refer to it */
-	if (file)
-		fclose(file);
 }
 
 /* print() says nothing when there is no sys.stdout. Leaves the exception. */

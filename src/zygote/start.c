@@ -188,6 +188,7 @@ static _Noreturn void second(struct zygote *z, uint32_t sequence, pid_t first)
 	}
 	if (huge_code(&e) < 0)
 		fail(sequence, &e);
+	pools_fill();
 	zygote_serve(z, sequence);
 }
 

@@ -38,6 +38,9 @@ _Noreturn void zygote_serve(const struct zygote *z, uint32_t sequence);
  * gone, and the zygote must end. */
 int huge_code(struct err *e);
 
+/* pools.c: in the zygote, last: what its children allocate comes from memory that nothing of the zygote's lies in. */
+void pools_fill(void);
+
 /* child.c: in a fresh child, from fork to exit. message: a checked FORK. */
 _Noreturn void child_main(const struct zygote *z, const struct zygote_fork *message, const int *fds,
 			  size_t fd_count);
