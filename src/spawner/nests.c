@@ -7,7 +7,9 @@
  * its sandboxes. So does one that was started before the host's packages or the operator's file have changed: modules,
  * libraries and policy of an older one are what they were; of what it prepares meanwhile nothing is handed over.
  * A host that fails a job is not asked again either. A tenant gets a second one when the first is
- * behind (a host does one job after the other) or near its end. It begins with a job that nobody waits for, as its zygote has to start.
+ * behind (a host does one job after the other), and one that is near its end does not count: its successor has to be
+ * there before it goes. It begins with a job that nobody waits for, as its zygote has to start. Two that share the work would come to their ends
+ * together, so whoever comes to help has half as many children as the others.
  */
 #include "spawner/spawner.h"
 
@@ -28,8 +30,8 @@ enum {
 	IDLE_MS = 600000,
 	JOB_LIMIT_MS = 90000, /* a zygote's imports are in it */
 	STOP_LIMIT_MS = 3000,
-	OF_TENANT_MAX = 2,
-	BEHIND = 3, /* jobs that wait */
+	OF_TENANT_MAX = 2, /* beside those that are near their end */
+	BEHIND = 3,        /* jobs that wait */
 	/* So much before its end it gets a successor. */
 	MADE_BEFORE = 100,
 	AGE_BEFORE_MS = 20000,
@@ -142,16 +144,17 @@ static bool is_outdated(const struct nest_slot *n, const struct nest_origin *now
 
 static bool is_old(const struct nest_slot *n)
 {
-	return n->made >= MADE_MAX || now_ms() - n->started_ms > AGE_MS;
+	return n->made >= n->made_max || now_ms() - n->started_ms > AGE_MS;
 }
 
-static bool wants_help(const struct nest_slot *n)
+static bool is_near_its_end(const struct nest_slot *n)
 {
-	return n->queue_count >= BEHIND || n->made >= MADE_MAX - MADE_BEFORE ||
+	return n->made >= n->made_max - MADE_BEFORE ||
 	       now_ms() - n->started_ms > AGE_MS - AGE_BEFORE_MS;
 }
 
-/* The tenant's with the least to do; one that has made nothing yet only when there is no other. */
+/* The tenant's with the least to do; one that has made nothing yet only when there is no other. How many there are that
+ * are not near their end. */
 static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
 {
 	const struct nest_origin now = origin_now(s);
@@ -165,7 +168,7 @@ static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret
 			retire(s, n);
 			continue;
 		}
-		++*ret_count;
+		*ret_count += !is_near_its_end(n);
 		if (!found || (n->made && (!found->made || n->queue_count < found->queue_count)))
 			found = n;
 	}
@@ -189,14 +192,15 @@ static struct nest_slot *find_place(struct spawner *s)
 	return NULL;
 }
 
-static struct nest_slot *start(struct spawner *s, const char *tenant)
+static struct nest_slot *start(struct spawner *s, const char *tenant, size_t made_max)
 {
 	struct nest_slot *n = find_place(s);
 	struct err e = {0};
 
 	if (!n)
 		return NULL;
-	*n = (struct nest_slot){.source = {SOURCE_NEST}, .jobs = -1, .origin = origin_now(s)};
+	*n = (struct nest_slot){
+		.source = {SOURCE_NEST}, .jobs = -1, .made_max = made_max, .origin = origin_now(s)};
 	if (nest_host_start(&s->place, &n->pid, &n->jobs, &e) < 0)
 		return NULL;
 	memcpy(n->tenant, tenant, sizeof n->tenant);
@@ -214,12 +218,16 @@ void nests_request(struct spawner *s, struct job *j)
 	size_t count;
 	struct nest_slot *n = find(s, j->request.tenant, &count), *second = NULL;
 
-	if (n && count < OF_TENANT_MAX && j->request.prepared && wants_help(n))
-		second = start(s, j->request.tenant);
+	if (n && count < OF_TENANT_MAX && j->request.prepared) {
+		if (is_near_its_end(n))
+			second = start(s, j->request.tenant, MADE_MAX);
+		else if (n->queue_count >= BEHIND)
+			second = start(s, j->request.tenant, MADE_MAX / 2);
+	}
 	if (second)
 		n = second;
 	else if (!n)
-		n = start(s, j->request.tenant);
+		n = start(s, j->request.tenant, MADE_MAX);
 	if (!n || n->queue_count == NEST_QUEUE_MAX) {
 		refuse(s, &q, EAGAIN, "no host of prepared sandboxes is free");
 		job_free(j);

@@ -115,7 +115,7 @@ struct nest_slot {
 	char tenant[sizeof(((struct spawner_create *)0)->tenant)];
 	struct queued queue[NEST_QUEUE_MAX]; /* the first one is being worked on */
 	size_t queue_count;
-	size_t made, live;
+	size_t made, made_max, live;
 	struct nest_origin origin;
 	/* Of its dead sandboxes, for its next ones: slots that are held, and their cgroups. */
 	struct nest_place {

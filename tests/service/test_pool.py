@@ -475,6 +475,40 @@ def test_death_of_a_zygote(pool):
     assert run(pool.root, **PYTHON)["stdout"] == "1\n"
 
 
+def hosts(spawner):
+    """Who makes prepared Pythons, and has a zygote: a nest's keeper starts it."""
+    return {p for p in proc.children(spawner) for keeper in proc.children(p) if proc.child(keeper, "python3")}
+
+
+def test_a_host_has_a_successor_before_it_ends():
+    """After 1,000 children (one that came to help: 500), while eight ask all the time. What begins when the old one ends is younger
+    than a tenth of a second then; what was begun in time is older, as a hundred children were made since."""
+    with services.Service({"pool": 16}) as one:
+        spawner, enough, born, left = one.child("cloche-spawner"), threading.Event(), {}, []
+
+        def ask():
+            client = one.root
+            while not enough.is_set():
+                run(client, **PYTHON)
+
+        clients = [threading.Thread(target=ask) for _ in range(8)]
+        for c in clients:
+            c.start()
+        until = time.monotonic() + 60
+        while len(left) < 3 and time.monotonic() < until:
+            now = time.monotonic()
+            for p in [p for p in born if proc.parent(p) != spawner]:  # a list of children may miss some while others come and go
+                if now - born.pop(p) > 1:  # else it was a new interpreter's
+                    left.append(sum(now - b > 0.1 for b in born.values()))
+            for p in hosts(spawner):
+                born.setdefault(p, now)
+            time.sleep(0.01)
+        enough.set()
+        for c in clients:
+            c.join()
+    assert len(left) >= 3 and min(left) >= 2, left
+
+
 def test_who_asks_for_a_new_kind_each_time_takes_no_place_of_others(pool):
     run(pool.root, **PYTHON)
     settled(pool)
