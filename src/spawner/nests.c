@@ -253,7 +253,8 @@ static bool is_too_late(struct spawner *s, const struct nest_slot *n)
 	return is_outdated(n, &now);
 }
 
-static void made(struct spawner *s, struct nest_slot *n, const struct worker_report *r, int pidfd,
+/* False: not to be handed over, and nothing else of this host's. */
+static bool made(struct spawner *s, struct nest_slot *n, const struct worker_report *r, int pidfd,
 		 int lock)
 {
 	const struct queued *q = &n->queue[0];
@@ -266,10 +267,19 @@ static void made(struct spawner *s, struct nest_slot *n, const struct worker_rep
 		b->nest = n;
 		n->live++;
 	}
-	if (late) { /* nobody's, and so killed */
+	if (late) /* nobody's, and so killed */
 		refuse(s, q, EAGAIN, "packages or the operator's file have changed");
-		drop_places(s, n);
-		n->retired = true;
+	return !late;
+}
+
+/* It fails, or what it makes is outdated. One that is merely old does what it was given. */
+static void ask_no_more(struct spawner *s, struct nest_slot *n)
+{
+	drop_places(s, n);
+	n->retired = true;
+	while (n->queue_count) {
+		refuse(s, &n->queue[0], EAGAIN, "its zygote is not asked again");
+		pop(n);
 	}
 }
 
@@ -279,6 +289,7 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 	int pidfd = -1, lock = -1;
 	int got = worker_receive(n->jobs, &r, &pidfd, &lock);
 	const struct queued *q = &n->queue[0];
+	bool good = false;
 
 	if (got == 0)
 		return;
@@ -287,24 +298,17 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 		return;
 	}
 	if (r.made) {
-		made(s, n, &r, pidfd, lock);
+		good = made(s, n, &r, pidfd, lock);
 	} else {
 		creation_refused(s, q->client, q->job->request.header.sequence, &r);
-		drop_places(s, n);
-		n->retired = true;
 		s->sweep_ms =
 			now_ms() + SWEEP_DELAY_MS; /* the cgroup of a place that it was given */
 	}
 	pop(n);
-	if (n->retired) {
-		while (n->queue_count) {
-			refuse(s, &n->queue[0], EAGAIN, "its zygote is not asked again");
-			pop(n);
-		}
-		end_if_done(s, n);
-	} else {
-		send_first(s, n);
-	}
+	if (!good)
+		ask_no_more(s, n);
+	send_first(s, n);
+	end_if_done(s, n);
 }
 
 void nests_box_gone(struct spawner *s, struct nest_slot *n)
