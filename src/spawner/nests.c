@@ -3,12 +3,12 @@
  * nests.c - which nest host makes what: a tenant's own, renewed by count and age.
  *
  * Children of one zygote have the same string hashes and the same layout of memory. So a tenant has its own, and
- * after MADE_MAX children or AGE_MS another one: the old one gets no more jobs and ends with the last of
- * its sandboxes. So does one that was started before the host's packages or the operator's file have changed: modules,
- * libraries and policy of an older one are what they were; of what it prepares meanwhile nothing is handed over.
- * A host that fails a job is not asked again either. A tenant gets a second one when the first is
- * behind (a host does one job after the other), and one that is near its end does not count: its successor has to be
- * there before it goes. It begins with a job that nobody waits for, as its zygote has to start. Two that share the work would come to their ends
+ * after MADE_MAX children or AGE_MS another one: the old one gets no new jobs, does those it was given, and ends with the
+ * last of its sandboxes. One that was started before the host's packages or the operator's file have changed ends, too: modules,
+ * libraries and policy of an older one are what they were; what waits there is refused, and of what it prepares meanwhile nothing is handed over.
+ * A host that fails a job is not asked again either. A tenant gets a second one when the first is behind (a host does
+ * one job after the other), and one that is near its end gets a successor, which has to be there before it goes. Both begin with a job that
+ * nobody waits for, as their zygote has to start. Two that share the work would come to their ends
  * together, so whoever comes to help has half as many children as the others.
  */
 #include "spawner/spawner.h"
@@ -52,6 +52,17 @@ static void pop(struct nest_slot *n)
 	n->queue_count--;
 	memmove(n->queue, n->queue + 1, n->queue_count * sizeof *n->queue);
 	n->kill_when_made = false;
+}
+
+/* The last ones, all but so many. */
+static void refuse_waiting(struct spawner *s, struct nest_slot *n, size_t but)
+{
+	while (n->queue_count > but) {
+		const struct queued *q = &n->queue[--n->queue_count];
+
+		refuse(s, q, EAGAIN, "its zygote is not asked again");
+		job_free(q->job);
+	}
 }
 
 static void drop_places(struct spawner *s, struct nest_slot *n)
@@ -153,8 +164,17 @@ static bool is_near_its_end(const struct nest_slot *n)
 	       now_ms() - n->started_ms > AGE_MS - AGE_BEFORE_MS;
 }
 
-/* The tenant's with the least to do; one that has made nothing yet only when there is no other. How many there are that
- * are not near their end. */
+/* Is n the better one to ask? One that has made nothing yet only when there is no other; the one with less to do; the one
+ * that ends sooner. */
+static bool is_better(const struct nest_slot *n, const struct nest_slot *found)
+{
+	if (!found || !n->made || !found->made)
+		return !found || n->made > found->made;
+	return n->queue_count < found->queue_count ||
+	       (n->queue_count == found->queue_count && is_near_its_end(n));
+}
+
+/* A tenant's. *ret_count: how many there are that are not near their end. */
 static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret_count)
 {
 	const struct nest_origin now = origin_now(s);
@@ -162,39 +182,49 @@ static struct nest_slot *find(struct spawner *s, const char *tenant, size_t *ret
 
 	*ret_count = 0;
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		bool outdated;
+
 		if (!n->used || n->retired || strcmp(n->tenant, tenant) != 0)
 			continue;
-		if (is_old(n) || is_outdated(n, &now)) {
+		outdated = is_outdated(n, &now);
+		if (outdated)
+			refuse_waiting(s, n, 1);
+		if (outdated || is_old(n)) {
 			retire(s, n);
 			continue;
 		}
 		*ret_count += !is_near_its_end(n);
-		if (!found || (n->made && (!found->made || n->queue_count < found->queue_count)))
+		if (is_better(n, found))
 			found = n;
 	}
 	return found;
 }
 
-/* A free place; else that of whoever has been idle for longest, for the next time. */
-static struct nest_slot *find_place(struct spawner *s)
+/* A free place; else that of whoever has been idle for longest, for the next time. Not asker's. */
+static struct nest_slot *find_place(struct spawner *s, const struct nest_slot *asker)
 {
 	struct nest_slot *oldest = NULL;
+	bool one_goes = false;
 
 	for (struct nest_slot *n = s->nests; n < s->nests + NESTS_MAX; n++) {
+		bool idle = n->queue_count == 0 && n->live == 0;
+
 		if (!n->used)
 			return n;
-		if (!n->retired && n->queue_count == 0 && n->live == 0 &&
-		    (!oldest || n->busy_ms < oldest->busy_ms))
+		one_goes |= n->retired && idle;
+		if (!n->retired && idle && n != asker && (!oldest || n->busy_ms < oldest->busy_ms))
 			oldest = n;
 	}
-	if (oldest)
+	if (oldest && !one_goes)
 		retire(s, oldest);
 	return NULL;
 }
 
-static struct nest_slot *start(struct spawner *s, const char *tenant, size_t made_max)
+/* asker: for whose sake, NULL: the tenant has none. */
+static struct nest_slot *start(struct spawner *s, const char *tenant, const struct nest_slot *asker,
+			       size_t made_max)
 {
-	struct nest_slot *n = find_place(s);
+	struct nest_slot *n = find_place(s, asker);
 	struct err e = {0};
 
 	if (!n)
@@ -219,15 +249,17 @@ void nests_request(struct spawner *s, struct job *j)
 	struct nest_slot *n = find(s, j->request.tenant, &count), *second = NULL;
 
 	if (n && count < OF_TENANT_MAX && j->request.prepared) {
-		if (is_near_its_end(n))
-			second = start(s, j->request.tenant, MADE_MAX);
-		else if (n->queue_count >= BEHIND)
-			second = start(s, j->request.tenant, MADE_MAX / 2);
+		if (is_near_its_end(n) && !n->followed) {
+			second = start(s, j->request.tenant, n, MADE_MAX);
+			n->followed = second != NULL;
+		} else if (n->queue_count >= BEHIND) {
+			second = start(s, j->request.tenant, n, MADE_MAX / 2);
+		}
 	}
 	if (second)
 		n = second;
 	else if (!n)
-		n = start(s, j->request.tenant, MADE_MAX);
+		n = start(s, j->request.tenant, NULL, MADE_MAX);
 	if (!n || n->queue_count == NEST_QUEUE_MAX) {
 		refuse(s, &q, EAGAIN, "no host of prepared sandboxes is free");
 		job_free(j);
@@ -272,15 +304,12 @@ static bool made(struct spawner *s, struct nest_slot *n, const struct worker_rep
 	return !late;
 }
 
-/* It fails, or what it makes is outdated. One that is merely old does what it was given. */
+/* It fails, or what it makes is outdated. */
 static void ask_no_more(struct spawner *s, struct nest_slot *n)
 {
+	refuse_waiting(s, n, 0);
 	drop_places(s, n);
 	n->retired = true;
-	while (n->queue_count) {
-		refuse(s, &n->queue[0], EAGAIN, "its zygote is not asked again");
-		pop(n);
-	}
 }
 
 void nests_event(struct spawner *s, struct nest_slot *n)

@@ -108,8 +108,9 @@ struct nest_origin {
 struct nest_slot {
 	struct source source; /* its jobs' socket */
 	bool used;
-	bool retired; /* gets no more jobs, and ends when nothing of it is alive */
+	bool retired; /* gets no new jobs, and ends when nothing of it waits or is alive */
 	bool kill_when_made;
+	bool followed; /* near its end: it has a successor */
 	int jobs;
 	pid_t pid; /* 0: reaped */
 	char tenant[sizeof(((struct spawner_create *)0)->tenant)];

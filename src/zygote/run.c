@@ -89,6 +89,8 @@ static void warm_by_ours(void)
 			break;
 		done = run_file(file, "<stdin>", Py_file_input, scratch, scratch, 0, &flags);
 		fclose(file);
+		if (!done)
+			break;
 	}
 	PyErr_Clear();
 	if (scratch)

@@ -125,7 +125,7 @@ value('lower', lambda: sorted({o for l in text.splitlines() for o in l.split()[-
 value('writable', lambda: sorted(l.split()[4] for l in text.splitlines() if not l.split()[5].startswith('ro')))
 value('without nosuid', lambda: [l.split()[4] for l in text.splitlines() if 'nosuid' not in l.split()[5]])
 value('without nodev', lambda: [l.split()[4] for l in text.splitlines() if 'nodev' not in l.split()[5]])
-""", {"var lib": ("False", SAME), "run": ("False", SAME), "count": ("7", OTHER), "roots": ("['/', '/dev']", ANY),
+""", {"var lib": ("False", SAME), "run": ("False", SAME), "count": ("7", OTHER), "roots": ("['/']", ANY),
       "lower": ("['lowerdir=mnt/none:mnt/usr', 'lowerdir=mnt/own:mnt/base']", OTHER),
       "writable": ("['/dev/shm', '/tmp', '/workspace']", OTHER), "without nosuid": ("[]", OTHER),
       "without nodev": ("['/dev']", OTHER)}, "host"),

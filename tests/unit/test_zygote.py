@@ -152,7 +152,7 @@ def test_a_hundred_children_leave_nothing(plain, tmp_path):
 
 
 def test_a_warmed_child_copies_little(plain):
-    """Not the holes between all that was there (704 KiB with Debian's 3.11), but pools of its own and small pieces of code (512)."""
+    """Not the holes between all that was there (704 KiB with Debian's 3.11), but pools of its own and small pieces of code (500)."""
     child = plain.fork(warm=True)
     copied = re.search(r"^Private_Dirty: +(\d+) kB$", proc.of(child.pid, "smaps_rollup"), re.M)
     child.close()

@@ -2,9 +2,6 @@
 /*
  * dev.c - /dev: five harmless devices, the usual links, /dev/shm, nothing else; read-only.
  *
- * It is a folder of the stage's tmpfs (rootfs.c), which nobody can write to: a file system less to make, to
- * take down and, in every memory cgroup of the machine, to keep a shrinker's counters for.
- *
  * As root the nodes are made here, in this sandbox's own tmpfs: a bound host node would be one inode
  * for all sandboxes, and locks would leak through it. mknod needs the initial user namespace, so
  * rootless binds the host's nodes; SECURITY.md says so.
@@ -71,13 +68,13 @@ static int own_terminals(struct isolation *s)
 
 int isolate_dev(struct isolation *s)
 {
-	unsigned long ro = layer_is_off(s, "ro") ? 0 : MS_RDONLY;
 	mode_t mask = umask(0);
-	int r = make_directories(STAGE, "/dev", s->plan->root_mount_id);
+	char options[96];
+	int r = 0;
 
-	if (r < 0)
-		return step_failed(s, -r, "make a folder for /dev");
-	if (mount(STAGE "/dev", DEV, NULL, MS_BIND, NULL) < 0)
+	snprintf(options, sizeof options, "size=64k,nr_inodes=32,mode=755,uid=%u,gid=%u",
+		 s->plan->root_mount_id, s->plan->root_mount_id);
+	if (mount("tmpfs", DEV, "tmpfs", MS_NOSUID | MS_NOEXEC, options) < 0)
 		return step_failed(s, errno, "mount /dev");
 	for (size_t i = 0; r == 0 && i < sizeof nodes / sizeof *nodes; i++)
 		r = make_node(s, nodes[i].name, nodes[i].minor_number);
@@ -89,9 +86,9 @@ int isolate_dev(struct isolation *s)
 	if (r == 0 && s->plan->dev_profile)
 		r = own_terminals(s);
 	umask(mask);
-	/* With devices, which the stage is without. */
-	if (r == 0 &&
-	    mount(NULL, DEV, NULL, MS_REMOUNT | MS_BIND | ro | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+	if (r == 0 && !layer_is_off(s, "ro") &&
+	    mount(NULL, DEV, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) <
+		    0)
 		r = step_failed(s, errno, "make /dev read-only");
 	return r;
 }
