@@ -304,14 +304,6 @@ static bool made(struct spawner *s, struct nest_slot *n, const struct worker_rep
 	return !late;
 }
 
-/* It fails, or what it makes is outdated. */
-static void ask_no_more(struct spawner *s, struct nest_slot *n)
-{
-	refuse_waiting(s, n, 0);
-	drop_places(s, n);
-	n->retired = true;
-}
-
 void nests_event(struct spawner *s, struct nest_slot *n)
 {
 	static struct worker_report r;
@@ -334,10 +326,13 @@ void nests_event(struct spawner *s, struct nest_slot *n)
 			now_ms() + SWEEP_DELAY_MS; /* the cgroup of a place that it was given */
 	}
 	pop(n);
-	if (!good)
-		ask_no_more(s, n);
-	send_first(s, n);
-	end_if_done(s, n);
+	if (good) {
+		send_first(s, n);
+		end_if_done(s, n); /* an old one */
+	} else {
+		refuse_waiting(s, n, 0);
+		retire(s, n);
+	}
 }
 
 void nests_box_gone(struct spawner *s, struct nest_slot *n)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cloche
@@ -495,22 +496,23 @@ def test_hosts_follow_each_other_and_nobody_gets_a_new_interpreter():
         run(one.root, **PYTHON)
         prepared(one.root)
         settled(one)
-        clients = [threading.Thread(target=ask) for _ in range(8)]
-        for c in clients:
-            c.start()
-        until = time.monotonic() + 240
-        while len(left) < 2 and time.monotonic() < until:
-            now = time.monotonic()
-            for p in [p for p in born if proc.parent(p) != spawner]:  # a list of children may miss some while others come and go
-                del born[p]
-                left.append(sum(now - b > 0.1 for b in born.values()))
-            for p in hosts(spawner):
-                born.setdefault(p, now)
-            new |= {p for p in proc.children(spawner) if proc.child(p, "python3")}
-            time.sleep(0.005)
-        enough.set()
-        for c in clients:
-            c.join()
+        with ThreadPoolExecutor(8) as clients:
+            asked = [clients.submit(ask) for _ in range(8)]
+            until = time.monotonic() + 240
+            try:
+                while len(left) < 2 and time.monotonic() < until:
+                    now = time.monotonic()
+                    for p in [p for p in born if proc.parent(p) != spawner]:  # a list of children may miss some while others come and go
+                        del born[p]
+                        left.append(sum(now - b > 0.1 for b in born.values()))
+                    for p in hosts(spawner):
+                        born.setdefault(p, now)
+                    new |= {p for p in proc.children(spawner) if proc.child(p, "python3")}
+                    time.sleep(0.005)
+            finally:
+                enough.set()
+        for one_asked in asked:
+            one_asked.result()
     assert len(left) >= 2 and min(left) >= 2 and not new, (left, new)
 
 
